@@ -77,6 +77,54 @@ def test_a_stream_of_calls_over_20_recyclings_loses_and_doubles_none(fault_serve
     assert not any(map(is_alive, ledger.pids))
 
 
+def test_a_call_in_flight_is_answered_by_the_process_that_has_it(fault_server: FaultServer, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with MCPClientManager({"it": fault_server(state_file=state)}) as manager, ThreadPoolExecutor(1) as thread:
+        old = text(manager.call_tool("mcp_it_pid"))
+        slow = thread.submit(manager.call_tool, "mcp_it_sleep", {"seconds": 1.0})
+        assert wait_until(lambda: any(one.tool == "sleep" for one in read_state(state).calls))
+        assert manager.restart("it")
+        assert text(manager.call_tool("mcp_it_pid")) != old
+        assert not slow.result(PATIENCE).is_error
+        assert wait_until(lambda: not is_alive(int(old)))
+        assert [one.start for one in read_state(state).calls if one.tool == "sleep"] == [1]
+
+
+def test_a_call_that_hangs_gets_its_outcome_when_the_time_to_drain_is_over(
+    fault_server: FaultServer, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    server = {**fault_server(state_file=state, faults=[{"tool": "echo", "hang": True}]), "drainTimeout": 0.2}
+    with MCPClientManager({"it": server}) as manager, ThreadPoolExecutor(1) as thread:
+        hung = thread.submit(manager.call_tool, "mcp_it_echo", {"text": "x"}, timeout=300.0)
+        assert wait_until(lambda: len(read_state(state).calls) == 1)
+        assert manager.restart("it")
+        result = hung.result(PATIENCE)
+        assert result["error_type"] == "server_crashed"
+        assert result["delivery"] == "unknown"
+        assert "0.2 s" in result["error"]
+        assert wait_until(lambda: not is_alive(read_state(state).pids[0]))
+
+
+def test_a_fresh_process_that_does_not_start_leaves_the_old_one(
+    fault_server: FaultServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = tmp_path / "state"
+    by_start = {"2": {"exit_at_start": {"code": 3}}}
+    server = {**fault_server(state_file=state, by_start=by_start), "protocol": "handshake"}
+    with MCPClientManager({"it": server}) as manager:
+        old = text(manager.call_tool("mcp_it_pid"))
+        assert not manager.restart("it")
+        (status,) = manager.status()
+        assert (status.state.value, status.recyclings) == ("ready", 0)
+        assert "no fresh process could take its place" in str(status.last_error)
+        assert "code 3" in str(status.last_error)
+        assert "server_not_replaced" in caplog.text
+        assert text(manager.call_tool("mcp_it_pid")) == old
+        assert manager.restart("it")
+        assert text(manager.call_tool("mcp_it_pid")) != old
+
+
 def test_a_server_that_leaks_memory_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -117,6 +165,13 @@ def test_a_client_by_itself_has_a_fresh_process_too(fault_server: FaultServer) -
     assert client.restart(), "one that was disconnected is connected"
     assert client.is_connected()
     client.disconnect()
+
+
+def test_restarts_that_are_wanted_at_once_share_a_fresh_process(fault_server: FaultServer, tmp_path: Path) -> None:
+    server = fault_server(state_file=tmp_path / "state", by_start={"2": {"start_delay": 1.0}})
+    with MCPClientManager({"it": server}) as manager, ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(lambda _: manager.restart("it"), range(4)))
+        assert manager.status()[0].recyclings >= 1
 
 
 def test_one_that_is_stopped_meanwhile_is_not_started_again(fault_server: FaultServer, tmp_path: Path) -> None:

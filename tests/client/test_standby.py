@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client import MCPClient
+from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import StandbyStatus
 from tests.chaos.ledger import Ledger
@@ -79,6 +79,14 @@ def test_a_call_after_a_kill_is_answered_by_a_process_that_had_started_before(
     assert client.status.generation == 2
 
 
+def test_it_gets_no_call_before(server: Json, state: Path, connect: Connect) -> None:
+    client = connect(server)
+    standby(client)
+    for number in range(20):
+        assert text(client.call_tool("echo", {"text": str(number)})) == str(number)
+    assert {call.start for call in read_state(state).calls} == {1}
+
+
 @pytest.mark.slow
 def test_calls_of_several_threads_during_a_hundred_kills(server: Json, state: Path, connect: Connect) -> None:
     client = connect(server)
@@ -141,6 +149,27 @@ def test_safe_calls_of_several_threads_are_all_answered(
     assert ledger.outcomes() == {"ok": 60}
 
 
+def test_the_standby_is_killed_first(server: Json, connect: Connect) -> None:
+    client = connect(server)
+    first = client.status.pid
+    lost = standby(client)
+    kill(lost.pid)
+    assert wait_until(lambda: standby(client).pid != lost.pid, PATIENCE)
+    assert (client.status.pid, client.status.restarts, client.status.last_error) == (first, 0, None)
+    waiting = standby(client)
+    kill(first)
+    assert wait_until(lambda: client.status.pid == waiting.pid, PATIENCE)
+
+
+def test_both_are_killed_at_once(server: Json, connect: Connect) -> None:
+    client = connect(server)
+    pids = {client.status.pid, standby(client).pid}
+    for pid in pids:
+        kill(pid)
+    assert wait_until(lambda: client.state is ServerState.READY and client.status.pid not in pids, PATIENCE)
+    assert text(client.call_tool("echo", {"text": "back"}, timeout=PATIENCE)) == "back"
+
+
 def test_the_standby_is_killed_while_it_takes_over(server: Json, connect: Connect) -> None:
     client = connect(server)
     waiting = standby(client).pid
@@ -158,6 +187,18 @@ def test_the_standby_is_killed_while_it_takes_over(server: Json, connect: Connec
     assert wait_until(
         lambda: client.call_tool("echo", {"text": "back"}, timeout=PATIENCE).get("error_type") is None, PATIENCE
     )
+
+
+@pytest.mark.parametrize("fault", [{"freeze": True}, {"close_stdout": True}], ids=["hang", "closed output"])
+def test_other_losses(fault_server: FaultServer, connect: Connect, fault: Json) -> None:
+    config = fault_server(start_delay=0.3, faults=[{"tool": "echo", **fault}])
+    client = connect({**config, "standby": True}, healthInterval=60, healthTimeout=0.2)
+    lost, waiting = client.status.pid, standby(client).pid
+    client.call_tool("echo", {"text": "hello"}, timeout=0.5)
+    assert wait_until(lambda: client.status.pid == waiting, PATIENCE)
+    assert int(text(client.call_tool("pid", timeout=PATIENCE))) == waiting
+    assert lost is not None
+    assert wait_for_end(lost)
 
 
 def test_disconnecting_ends_both(server: Json, state: Path, connect: Connect) -> None:
@@ -189,3 +230,13 @@ def test_a_forked_child_leaves_both_alone(server: Json, connect: Connect) -> Non
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert (client.status.pid, standby(client).pid) == before
     assert text(client.call_tool("echo", {"text": "still there"})) == "still there"
+
+
+def test_in_a_manager(server: Json) -> None:
+    with MCPClientManager({"one": server, "other": {**server, "standby": False}}) as manager:
+        client = manager.get_client("one")
+        assert client is not None
+        standby(client)
+        statuses = {status.name: status.standby for status in manager.status()}
+        assert statuses["other"] is None
+        assert statuses["one"] is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ import msgspec
 import pytest
 
 from gaia.mcp.aio import AsyncMCPClientManager
-from gaia.mcp.client import MCPClientManager
+from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.tool_calls import ToolCalls
 from gaia.mcp.config.server_config import ServerConfig
@@ -34,6 +35,7 @@ from tests.fake_transport import FakeTransport, handshake_answers
 from tests.recorder import Recorder
 from tests.servers.answers import text
 from tests.servers.http_server import ScriptedServer
+from tests.servers.processes import is_alive
 from tests.servers.state_file import read_state
 from tests.silent_agent import SilentAgent
 from tests.waiting import PATIENCE, wait_until
@@ -619,7 +621,7 @@ def test_what_is_known_follows_the_server(fault_server: FaultServer, tmp_path: P
         assert read_state(state).starts == 2
 
 
-@pytest.mark.parametrize("content", ["{", '{"version": 2}', '{"tools": 3}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 2}', '{"tools": 3}'])
 def test_a_memory_that_cannot_be_used_is_as_good_as_none(
     fault_server: FaultServer, tmp_path: Path, content: str
 ) -> None:
@@ -674,6 +676,20 @@ def test_in_memory_nothing_is_written(fault_server: FaultServer, tmp_path: Path)
     assert not (Path.home() / ".gaia").exists()
 
 
+def test_an_idle_server_is_stopped_until_the_next_call(
+    fault_server: FaultServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    server = {**fault_server(state_file=tmp_path / "state"), "idleStop": 0.1}
+    with MCPClientManager({"it": server}) as manager:
+        first = text(manager.call_tool("mcp_it_pid"))
+        assert wait_until(lambda: manager.status()[0].state is ServerState.EXITED)
+        assert "server_idle" in caplog.text
+        assert wait_until(lambda: not is_alive(int(first)))
+        assert manager.wait_ready(PATIENCE)
+        assert text(manager.call_tool("mcp_it_pid")) != first
+
+
 def test_no_call_fails_while_a_server_is_stopped_again_and_again(fault_server: FaultServer, tmp_path: Path) -> None:
     state = tmp_path / "state"
     server = {**fault_server(state_file=state), "idleStop": 0.02, "protocol": "handshake"}
@@ -691,3 +707,41 @@ def test_no_call_fails_while_a_server_is_stopped_again_and_again(fault_server: F
 
         made = [one for tags in threads.map(call, range(2)) for one in tags]
     assert Counter(call.arguments["text"] for call in read_state(state).calls) == Counter(made)
+
+
+def test_a_call_waits_for_the_start_no_longer_than_it_may(fault_server: FaultServer, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    slow = {"2": {"start_delay": 300.0}}
+    server = {**fault_server(state_file=state, by_start=slow), "lazy": True, "timeout": 300.0}
+    with MCPClientManager({"it": server}) as manager:
+        manager.stop_server("it")
+        assert manager.restart("it")
+        result = manager.call_tool("mcp_it_pid", timeout=0.3)
+        assert (result["error_type"], result["delivery"]) == ("timeout", "not_sent")
+
+
+def test_one_that_cannot_be_started_any_more_is_tried_again_when_it_is_needed(
+    fault_server: FaultServer, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    server = {
+        **fault_server(state_file=state, by_start={"2": {"exit_at_start": {"code": 3}}}),
+        "lazy": True,
+        "protocol": "handshake",
+        "restart": {"initialDelay": 0.05},
+    }
+    with MCPClientManager({"it": server}) as manager:
+        manager.stop_server("it")
+        assert manager.restart("it")
+        failed = manager.call_tool("mcp_it_pid")
+        assert failed["error_type"] == "server_unavailable"
+        assert "code 3" in failed["error"]
+        assert wait_until(lambda: manager.status()[0].state is ServerState.EXITED)
+        assert read_state(state).starts == 2
+        assert not manager.call_tool("mcp_it_pid").is_error
+
+
+def test_a_client_by_itself_rests_too(fault_server: FaultServer) -> None:
+    with MCPClient.from_config("it", {**fault_server(), "lazy": True, "idleStop": 0.1}) as client:
+        assert wait_until(lambda: client.state is ServerState.EXITED)
+        assert not client.call_tool("echo", {"text": "x"}).is_error
