@@ -70,7 +70,7 @@ class _ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: int = _VERSION
     clients: dict[str, ClientEntry] | None = None
-    issuers: dict[str, IssuerSettings] = msgspec.field(default_factory=dict)
+    issuers: dict[str, IssuerSettings] | None = None
     profiles: dict[str, _ProfileEntry] = msgspec.field(default_factory=dict)
     limits: GatewayLimits = msgspec.field(default_factory=GatewayLimits)
     resource: str | None = None
@@ -140,7 +140,7 @@ def add_client(file: Path, name: str, profile: str = EVERYTHING.name, *, replace
 def _decoded(file: Path, data: bytes) -> dict[str, Any]:
     found = json_file.decode(file, data, _EXAMPLE)
     try:
-        json.loads(data.decode("utf-8-sig") or "{}", object_pairs_hook=_without_duplicates)
+        json.loads(data.decode("utf-8-sig").strip() or "{}", object_pairs_hook=_without_duplicates)
     except ValueError as error:
         json_file.broken(file, str(error))
     if (version := found.get("version", _VERSION)) != _VERSION:
@@ -163,7 +163,7 @@ def _checked(file: Path, content: dict[str, Any]) -> ClientsFile:
         document = msgspec.convert(content, _Document)
     except msgspec.ValidationError as error:
         json_file.broken(file, _explained(error, content))
-    clients, issuers = document.clients or {}, document.issuers
+    clients, issuers = document.clients or {}, document.issuers or {}
     for kind, names in (("profile", document.profiles), ("client", clients), ("issuer", issuers)):
         for name in names:
             _require_name(file, kind, name)
@@ -171,7 +171,7 @@ def _checked(file: Path, content: dict[str, Any]) -> ClientsFile:
         json_file.broken(file, f"profiles.{EVERYTHING.name}: this one is always there, and cannot be changed")
     profiles = {EVERYTHING.name: EVERYTHING} | {name: each.profile(name) for name, each in document.profiles.items()}
     named = [
-        ("anonymous", document.anonymous or EVERYTHING.name),
+        ("anonymous", EVERYTHING.name if document.anonymous is None else document.anonymous),
         *((f"clients.{name}.profile", each.profile) for name, each in clients.items()),
         *((f"issuers.{name}.profiles", rule.profile) for name, each in issuers.items() for rule in each.profiles),
     ]
@@ -190,8 +190,8 @@ def _checked(file: Path, content: dict[str, Any]) -> ClientsFile:
             file, "resource: missing; with issuers, give the URL under which clients reach this gateway's /mcp"
         )
     anonymous = None if document.anonymous is None else profiles[document.anonymous]
-    if document.clients is None and not issuers and anonymous is None:
-        # A file with profiles and limits only: everybody may do everything. An empty `clients` lets nobody in.
+    if document.clients is None and document.issuers is None and anonymous is None:
+        # A file with profiles and limits only: everybody may do everything. Empty `clients` or `issuers` let nobody in.
         anonymous = EVERYTHING
     return ClientsFile(
         clients=clients,
@@ -215,8 +215,9 @@ def _explained(error: msgspec.ValidationError, content: dict[str, Any]) -> str:
         else:
             path, inside = f"{path}.{name}", inside[name]
     if (unknown := re.search(r"unknown field `(.*)`", problem)) is not None:
-        problem = f"there is no key {_with_hint(unknown[1], _KEYS)}"
-    elif problem.startswith("Invalid RFC3339"):
+        # A key that exists elsewhere is not the one that was meant here.
+        problem = f"there is no key {_with_hint(unknown[1], (key for key in _KEYS if key != unknown[1]))}"
+    elif problem.startswith("Invalid RFC3339") or problem.endswith("with a timezone component"):
         problem += "; write the time with its zone, such as 2027-01-31T00:00:00Z"
     return f"{path[1:]}: {problem}" if path else problem
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=366 * 24 * 3600)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=365 * 24 * 3600)]
 
 
 class CircuitSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -90,8 +90,9 @@ class TestReading:
     def test_a_file_without_clients_lets_in_requests_without_a_token(self, file: Path) -> None:
         assert read_clients_file(write(file, {"profiles": {}})).anonymous is EVERYTHING
 
-    def test_a_file_whose_last_client_was_removed_lets_in_none(self, file: Path) -> None:
-        assert read_clients_file(write(file, {"clients": {}})).anonymous is None
+    @pytest.mark.parametrize("document", [{"clients": {}}, {"issuers": {}}, {"clients": None, "issuers": {}}])
+    def test_a_file_whose_last_client_or_issuer_was_removed_lets_in_none(self, file: Path, document: Any) -> None:
+        assert read_clients_file(write(file, document)).anonymous is None
 
     @pytest.mark.parametrize(
         ("document", "problem"),
@@ -104,10 +105,11 @@ class TestReading:
             ),
             ({"version": 2}, "its version is 2"),
             ({"client": {}}, "there is no key 'client'; did you mean 'clients'"),
+            ({"profile": {}}, "there is no key 'profile'; did you mean 'profiles'"),
             ({"clients": {"a": {"token": HASH, "profil": "x"}}}, "clients.a: there is no key 'profil'; did you"),
             ({"clients": {"a": {"token": HASH}}}, "clients.a: Object missing required field `profile`"),
             ({"clients": {"a": {"token": "plain", "profile": "everything"}}}, "clients.a: token: expected sha256:"),
-            ({"clients": {"a": EXPIRES}}, "clients.a.expires: Expected `datetime` with a timezone"),
+            ({"clients": {"a": EXPIRES}}, "timezone component; write the time with its zone, such as 2027"),
             ({"clients": {"a/b": {"token": HASH, "profile": "everything"}}}, "'a/b' cannot be the name of a client"),
             (
                 {"clients": {name: {"token": HASH, "profile": "everything"} for name in "ab"}},
@@ -122,7 +124,9 @@ class TestReading:
             ({"profiles": {"p": {"enabledTool": []}}}, "did you mean 'enabledTools'"),
             ({"profiles": {"p": {"limits": {"concurrent": 0}}}}, "profiles.p.limits.concurrent: Expected `int` >= 1"),
             ({"limits": {"perServer": {"git": {"burst": 1}}}}, "burst: means nothing"),
+            ({"limits": {"maxWait": 365 * 24 * 3600 + 1}}, "limits.maxWait: Expected `float` <= 31536000"),
             ({"anonymous": "x"}, "anonymous: there is no profile 'x'"),
+            ({"anonymous": ""}, "anonymous: there is no profile ''"),
             ({"issuers": {"i": ISSUER}}, "resource: missing"),
             ({"issuers": {"i": {**ISSUER, "algorithms": ["HS256"]}}}, "issuers.i: algorithms: 'HS256' is none of"),
             ({"issuers": {"i": {**ISSUER, "profiles": [{"profile": "x"}]}}}, "issuers.i.profiles: there is no"),
@@ -215,6 +219,10 @@ class TestAdding:
         with pytest.raises(ConfigError, match=problem):
             add_client(file, name, profile)
         assert not file.exists()
+
+    def test_a_blank_file_gets_a_first_client(self, file: Path) -> None:
+        token = add_client(write(file, "\n"), "ci")
+        assert read_clients_file(file).clients["ci"].token == hash_of(token)
 
     def test_a_broken_file_stays_as_it_is(self, file: Path) -> None:
         write(file, '{"clients": ')
