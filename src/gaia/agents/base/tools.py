@@ -48,11 +48,20 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class ToolNotFound(ValueError):
-    """No tool has this name."""
+    """No tool has this name. `candidates` are similar names."""
+
+    def __init__(self, name: str, candidates: list[str]) -> None:
+        hint = f"; did you mean {', '.join(candidates)}?" if candidates else ""
+        super().__init__(f"Unknown tool: {name!r}{hint}")
+        self.name, self.candidates = name, candidates
 
 
 class AmbiguousToolName(ValueError):
-    """Several tools have this name."""
+    """Several tools have this name. `candidates` are unambiguous names."""
+
+    def __init__(self, name: str, candidates: list[str]) -> None:
+        super().__init__(f"Ambiguous tool name: {name!r} could be {', '.join(candidates)}; use one of these names")
+        self.name, self.candidates = name, candidates
 
 
 @overload
@@ -165,11 +174,8 @@ def resolve_tool_name(name: str, registry: Mapping[str, Mapping[str, Any]]) -> s
             if len(matches) == 1:
                 return matches[0]
             if matches:
-                raise AmbiguousToolName(
-                    f"Ambiguous tool name: {name!r} could be {', '.join(sorted(matches))}; use one of these names"
-                )
-    similar = _close_matches(name, aliases)
-    raise ToolNotFound(f"Unknown tool: {name!r}" + (f"; did you mean {', '.join(similar)}?" if similar else ""))
+                raise AmbiguousToolName(name, sorted(matches))
+    raise ToolNotFound(name, _close_matches(name, aliases))
 
 
 def _aliases(key: str, entry: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:

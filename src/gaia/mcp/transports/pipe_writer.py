@@ -129,10 +129,13 @@ class PipeWriter:
     def _end_turn(self) -> None:
         """Write the outbox, unless another thread is writing, which does it then."""
         self._turn_of = None
-        if self._outbox and not self._turn.locked():
-            self._flush(threading.get_ident())
-        elif self._outbox:
-            self._wake.put(None)
+        try:
+            if self._outbox and not self._turn.locked():
+                self._flush(threading.get_ident())
+        finally:
+            # Also after an exception of a signal handler: the tasks that have sent something wait for the answers.
+            if self._outbox:
+                self._wake.put(None)
 
     def close(self) -> bool:
         """Close the pipe; unwritten items are never written. False if the writer thread has not ended in time."""

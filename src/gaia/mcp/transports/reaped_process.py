@@ -80,9 +80,9 @@ class ReapedProcess(ServerProcess):
         """None once it was told that the server is gone."""
         self._is_rest_ended = False
         """Whether the reaper has reported the end of the rest. The watcher writes it."""
-        self.popen = ReapedPopen(started.pid, argv, started.pipes)
         self.stdin, self.stdout, self.stderr = started.pipes
         self._is_started = True
+        self.popen = ReapedPopen(started.pid, argv, started.pipes)
 
     def _give_up(self) -> None:
         # The reaper ends the server when its socket is closed.

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
@@ -578,6 +578,20 @@ class TestWhatALoopSends:
         assert from_loop.send(b"c")
         from_loop.turns.end()
         assert from_loop.read() == b"abc"
+
+    def test_an_exception_of_a_signal_handler_at_the_end_of_the_turn_leaves_the_rest_to_the_thread(
+        self, from_loop: FromLoop
+    ) -> None:
+        assert from_loop.send(b"a")
+        assert from_loop.send(b"b")
+        turn = from_loop.writer._turn
+        from_loop.writer._turn = MagicMock(locked=Mock(side_effect=KeyboardInterrupt))
+        from_loop.writer._turn.__enter__.side_effect = turn.__enter__
+        from_loop.writer._turn.__exit__.side_effect = turn.__exit__
+        with pytest.raises(KeyboardInterrupt):
+            from_loop.turns.tasks.pop()()
+        received = bytearray()
+        assert wait_until(lambda: received.extend(from_loop.read()) or received == b"ab", PATIENCE)
 
     def test_an_end_of_the_turn_too_many_does_no_harm(self, from_loop: FromLoop) -> None:
         assert from_loop.send(b"a")
