@@ -131,7 +131,7 @@ def add_client(file: Path, name: str, profile: str = EVERYTHING.name, *, replace
                 '(write it into the file first, such as "profiles": {"read-only": {"readOnly": true}})'
             )
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        clients = document.setdefault("clients", {})
+        clients = document["clients"] = document.get("clients") or {}
         clients[name] = {"token": hash_of(token), "profile": profile, "created": created}
         json_file.write(target, {"version": _VERSION, **document})
     return token

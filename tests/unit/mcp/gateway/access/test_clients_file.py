@@ -204,6 +204,12 @@ class TestAdding:
         assert found.clients["a"].token == HASH
         assert found.clients["b"].profile == "p"
 
+    @pytest.mark.parametrize("content", ["\n", '{"clients": null}'])
+    def test_a_file_may_hold_nothing_yet(self, file: Path, content: str) -> None:
+        write(file, content)
+        add_client(file, "ci")
+        assert list(read_clients_file(file).clients) == ["ci"]
+
     def test_a_name_that_is_taken_gets_another_token_only_if_that_is_said(self, file: Path) -> None:
         first = add_client(file, "ci")
         with pytest.raises(ConfigError, match="there is a client 'ci' already"):
