@@ -1,7 +1,6 @@
 """Basics that every room uses: threads, event loops, locks, clocks, log events, and text that is safe to show.
 
-- `threads`, `handover`, `locks`: threads on which servers depend, and code that survives signals and
-  forks.
+- `threads`, `handover`, `locks`: threads on which servers depend, and code that survives signals and forks.
 - `clock`, `deadlines`, `event_loop`, `loop_work`: time, timers, a supervisor's loop, and work for an asyncio loop.
 - `cancellation`, `construction`, `lazy_names`, `rates`: scopes, constructors of mixins, lazy imports, rate limits.
 - `log`, `redaction`, `untrusted_text`: events, masked secrets, and text of servers made safe for a person.

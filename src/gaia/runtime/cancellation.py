@@ -1,8 +1,8 @@
 """`CancelScope`: cancels work from another thread.
 
-The code that starts work enters a `CancelScope`. A call to an MCP server inside it is cancelled with it, and the server
-is notified. The scope is found through the context (`contextvars`), so it follows the work into threads that run with a
-copy of the context.
+The code that starts work enters a `CancelScope`. Cancelling it cancels each call to an MCP server inside, and notifies
+the server. The scope lies in the context (`contextvars`), so it follows the work into threads that run with a copy of
+the context.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class CancelScope:
     def entered(self) -> Iterator[CancelScope]:
         """Make the block, and threads that run with a copy of its context, part of this scope.
 
-        A scope that is entered within another one is cancelled with it.
+        Cancelling an outer scope cancels this one too.
         """
         outer = current_scope()
         forget = None if outer is None else outer.on_cancel(self.cancel)

@@ -1,4 +1,4 @@
-"""The one source of time. Durations and readings are seconds of a monotonic clock.
+"""Clocks. Durations and readings are seconds of a monotonic clock.
 
 All code that waits or measures uses a `Clock`, so that a test can let an hour pass without sleeping.
 """
@@ -43,14 +43,11 @@ class SystemClock:
 
 
 def require_seconds(name: str, value: object) -> None:
-    """Raise ValueError, naming `name`, unless `value` is a usable duration: above 0, at most a year.
-
-    For each duration of an application: it must not be negative, infinite or not a number.
-    """
+    """Raise ValueError, naming `name`, unless the application's `value` is a duration: above 0, at most a year."""
     if not (is_number(value) and 0 < value <= _MAX_SECONDS):
         raise ValueError(f"{name}: must be a number of seconds above 0 (and at most a year), got {value!r}")
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether it is an int or a float, and not a bool."""
+    """Whether `value` is an int or a float, and not a bool."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)

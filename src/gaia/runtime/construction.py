@@ -11,12 +11,11 @@ from typing import Any
 class ConstructionHook:
     """Tells an object when its outermost ``__init__`` returns or fails, whatever the order of its bases.
 
-    Each subclass's own ``__init__`` is wrapped by one that counts its depth. Constructors of other classes are not
-    counted: if only such constructors enclose it, the innermost subclass's is the outermost.
+    Each ``__init__`` of a subclass is wrapped to count how many of them run. Constructors of other classes are not
+    counted.
     """
 
     _construction_depth = 0
-    """How many constructors of subclasses are running."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

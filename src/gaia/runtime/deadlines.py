@@ -1,6 +1,6 @@
 """`Deadlines`: one thread of the process ends calls and questions at their deadlines when no thread waits for them.
 
-Supervisors start processes and wait for files, so they would be late. This thread waits only for the next deadline.
+Supervisors start processes and wait for files, so they would be late.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = get_logger(__name__)
 
 _MIN_TIDY = 256
 _MAX_ARRIVED = 256
-"""Arrived handles at which the thread takes them over. By then most of their calls have ended, and it drops these."""
+"""The number of new handles at which the thread takes them over; most of their calls have ended by then."""
 
 _MOMENT_SECONDS = 0.1
 """Seconds until the next attempt after the clock has raised."""
@@ -38,18 +38,18 @@ class Expiring(Protocol):
     """A call or a question that ends at its deadline at the latest."""
 
     watched: DeadlineHandle | None
-    """Set by `Deadlines`. Released by the thread that ends the call."""
+    """Set by `Deadlines`, released by the thread that ends the call."""
 
     @property
     def deadline(self) -> float:
-        """A reading of the clock. It may change; if it comes nearer, `watch` has to be called again."""
+        """A reading of the clock. It may change; if it comes nearer, `watch` must be called again."""
 
     @property
     def ended(self) -> bool: ...
 
 
 class DeadlineHandle:
-    """Keeps a deadline without the call, which may end long before and be large."""
+    """A deadline without a strong hold on its call, which may end long before and be large."""
 
     __slots__ = ("due", "expire", "waiting")
 
@@ -57,7 +57,7 @@ class DeadlineHandle:
         self.waiting: Expiring | None = waiting
         self.expire = expire
         self.due = math.inf
-        """When the thread looks at it next. Only the thread changes it."""
+        """When the thread looks at the call next. Only the thread changes it."""
 
     def release(self) -> None:
         self.waiting = None
@@ -77,18 +77,18 @@ class Deadlines:
         self._users: set[object] = set()
         self._thread: EngineThread | None = None
         self._arrived: deque[DeadlineHandle] = deque()
-        """New handles. Other threads append; the deadlines' thread takes them before it next waits."""
+        """New handles. Other threads append them; the deadlines' thread takes them before it next waits."""
         self._wake: TimedQueue[None] = TimedQueue()
         self._wakes_at = -math.inf
-        """The time until which the thread waits unless it is woken; in the past while it does not wait."""
+        """Until when the thread waits unless it is woken; in the past while it does not wait."""
         # Only the deadlines' thread uses the attributes below.
         self._heap: list[tuple[float, int, DeadlineHandle]] = []
         self._order = itertools.count()
         self._tidy_at = _MIN_TIDY
-        """The number of entries at which ended ones are dropped."""
+        """The size of the heap at which the thread drops the entries of ended calls."""
 
     def hold(self, user: object) -> None:
-        """Keep the thread ready until `let_go`. Raises RuntimeError if it cannot be started."""
+        """Keep the thread running until `let_go`. Raises RuntimeError if the system starts no thread."""
         with self._lock:
             self._users.add(user)
             try:
@@ -103,7 +103,7 @@ class Deadlines:
         self._wake.put(None)
 
     def wait_idle(self) -> None:
-        """Wait for the end of the thread, if it has no user any more."""
+        """Wait up to a second for the end of the thread, if it has no user any more."""
         with self._lock:
             thread = None if self._users else self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -112,7 +112,7 @@ class Deadlines:
     def watch(self, waiting: Expiring, expire: Callable[[Any], object] = operator.methodcaller("expire")) -> None:
         """Call ``expire(waiting)`` at its deadline, unless it has ended. Call this again if the deadline comes nearer.
 
-        `expire` runs on the deadlines' thread: it must be quick and run no code of the application.
+        `expire` runs on the deadlines' thread: it must be quick and must not run code of the application.
         """
         deadline = waiting.deadline
         if deadline == math.inf:
@@ -120,13 +120,13 @@ class Deadlines:
         handle = waiting.watched
         if handle is None:
             handle = waiting.watched = DeadlineHandle(waiting, expire)
-        # The thread that ends the call marks it ended and then looks at the handle. This thread sets the handle and
-        # then looks whether the call has ended. So at least one of the two sees the other.
+        # The thread that ends the call marks it ended, then looks at the handle. This thread sets the handle, then
+        # looks whether the call has ended. So at least one of the two sees the other.
         if waiting.ended:
             handle.release()
             return
-        # In the same way, the deadlines' thread sets `_wakes_at` and then looks at `_arrived`, while this thread
-        # appends and then looks at `_wakes_at`. Most calls end before their deadlines, so most need no thread switch.
+        # In the same way, the deadlines' thread sets `_wakes_at`, then looks at `_arrived`; this thread appends, then
+        # looks at `_wakes_at`. Most calls end before their deadlines, so most cause no thread switch.
         self._arrived.append(handle)
         if deadline < self._wakes_at or len(self._arrived) >= _MAX_ARRIVED:
             self._wake.put(None)
@@ -135,7 +135,7 @@ class Deadlines:
                 self._start()
 
     def _start(self) -> None:
-        """Start the thread if there is none. The caller holds the lock."""
+        """The caller holds the lock."""
         if self._thread is None:
             self._thread = EngineThread(self._run, "mcp-deadlines", self._no_thread)
             try:
@@ -183,7 +183,7 @@ class Deadlines:
 
     @staticmethod
     def _is_open(entry: tuple[float, int, DeadlineHandle]) -> bool:
-        """Whether the entry still has a call to end. If its deadline came nearer, another entry has it."""
+        """Whether the entry's call still runs. If the call's deadline came nearer, a later entry is the valid one."""
         deadline, _, handle = entry
         waiting = handle.waiting
         return waiting is not None and handle.due == deadline and not waiting.ended
@@ -209,7 +209,7 @@ class Deadlines:
             except BaseException as error:  # noqa: BLE001 - the others must end all the same
                 self._log_failure(error)
             handle.release()
-            # Keep no reference to it while waiting for the next deadline.
+            # Keep no reference to the call while waiting for the next deadline.
             del waiting
 
     def _wait(self, deadline: float | None) -> None:
@@ -227,7 +227,7 @@ class Deadlines:
             if self._users:
                 return False
             thread, self._thread = self._thread, None
-            # A handle that arrived just before has seen this thread, so it must stay.
+            # The thread that appended this handle has seen this thread, so it starts no other.
             if self._arrived:
                 self._thread = thread
             return self._thread is None
@@ -241,7 +241,7 @@ _all = WeakObjects(Deadlines._begin)
 
 _of_system = Deadlines(SystemClock())
 _of_clocks: weakref.WeakValueDictionary[int, Deadlines] = weakref.WeakValueDictionary()
-"""Deadlines of other clocks by the clock's identity; each keeps its clock."""
+"""Deadlines of other clocks, by the clock's identity. Each keeps its clock alive."""
 
 
 def deadlines_of(clock: Clock) -> Deadlines:

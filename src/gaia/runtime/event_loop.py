@@ -34,9 +34,9 @@ class Timer(enum.Enum):
     """Admit all calls to a server that has run for long enough after the circuit was open."""
     HEALTH = enum.auto()
     LISTING = enum.auto()
-    """List the tools of a server that announces changes faster than they are listed."""
+    """List the tools of a server that announces changes faster than the supervisor lists them."""
     RECYCLING = enum.auto()
-    """Check whether the server has reached a limit, so that a fresh process has to replace it."""
+    """Check whether the server has reached a limit, at which a new process replaces it."""
     IDLE = enum.auto()
     """Check whether the server is used."""
     STANDBY = enum.auto()
@@ -74,7 +74,7 @@ class Timers:
 
 
 class EventLoop:
-    """`post` and `pending` may be used from any thread; everything else belongs to the supervisor's thread."""
+    """Tasks and timers. `post` and `pending` are for any thread; everything else is for the supervisor's thread."""
 
     def __init__(self, clock: Clock) -> None:
         self.timers = Timers()
@@ -90,7 +90,7 @@ class EventLoop:
         return self._tasks.qsize()
 
     def next_task(self) -> Task | None:
-        """Wait for the next task until the next deadline; None if that has passed, even if tasks wait."""
+        """Wait for the next task until the next timer; None once a timer is due, even if tasks wait."""
         deadline = self.timers.next_deadline()
         if deadline is not None and deadline <= self._clock.monotonic():
             return None

@@ -1,7 +1,7 @@
-"""The optional packages of gaia-mcp: which of them are missing here, and the command that installs them.
+"""The optional packages of gaia-mcp: finds missing ones, and writes the command that installs them.
 
-The command names the packages themselves, not ``gaia-mcp[http]``, so that it works for an installation from a checkout,
-a wheel or an index. It is for the running Python, whichever ``pip`` is first on the PATH.
+The command names the packages themselves, not ``gaia-mcp[http]``, so it works after an installation from a checkout, a
+wheel or an index. It installs for the running Python, whichever ``pip`` is first on the PATH.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
     }
 )
-"""The requirements of each extra, as pyproject.toml has them (a test compares them)."""
+"""The requirements of each extra, as in pyproject.toml (a test compares them)."""
 
 _PACKAGES: Final = {"jwt": "pyjwt", "opentelemetry.sdk": "opentelemetry-sdk", "prometheus_client": "prometheus-client"}
 """Modules whose packages have other names."""
@@ -51,13 +51,13 @@ _PACKAGES: Final = {"jwt": "pyjwt", "opentelemetry.sdk": "opentelemetry-sdk", "p
 def install_command(extra: str) -> str:
     """The command line, quoted for a shell, that installs the packages of `extra` for this Python.
 
-    An environment without pip was made by uv, so it gets uv's command.
+    If pip is missing, uv made the environment, so the command is uv's.
     """
     if importlib.util.find_spec("pip") is None:
         command = ["uv", "pip", "install", "--python", sys.executable]
     else:
         command = [sys.executable, "-m", "pip", "install"]
-    # Markers are for systems on which gaia-mcp does not run.
+    # gaia-mcp runs on none of the systems that the markers exclude.
     return shlex.join([*command, *(requirement.partition(";")[0] for requirement in EXTRAS[extra])])
 
 
@@ -72,8 +72,8 @@ def not_installed(extra: str, *modules: str) -> str:
 def missing(extra: str, *packages: str) -> str | None:
     """Why `packages` of `extra` cannot be used, with the command that installs them; None if they can.
 
-    A version that the extra excludes counts as missing: agent frameworks require versions of ``mcp`` that lack features
-    used here.
+    A version that the extra excludes counts as missing: some agent frameworks require a version of ``mcp`` that is too
+    old.
     """
     absent = [name for name in packages if importlib.util.find_spec(name) is None]
     if absent:
@@ -100,8 +100,8 @@ def _excluded(name: str, requirement: str) -> str | None:
 def installed_version(name: str) -> str | None:
     """The installed version of a package whose distribution has the same name; None if unknown.
 
-    Read from the name of the distribution's folder. `importlib.metadata` would read the description of each package,
-    which takes a tenth of a gateway's start and a megabyte.
+    Read from the name of the distribution's folder, because `importlib.metadata` reads the description of each package:
+    a tenth of a gateway's start time and a megabyte.
     """
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:

@@ -1,8 +1,7 @@
 """`Handover`: a daemon thread for code of the application that an engine thread has to call, such as log handlers.
 
-Servers and their callers depend on engine threads: supervisors, readers, writers. These must neither wait for code of
-the application nor fail because of it. So they hand such code over to one thread of the process that does nothing else.
-It runs the code in order and within bounds.
+Servers and their callers depend on engine threads (supervisors, readers, writers), which must neither wait for code of
+the application nor fail because of it.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Handover:
     ) -> None:
         """`on_error` receives the exception of a task; `on_dropped` receives the number of dropped tasks.
 
-        `on_dropped` runs once no task waits any more. Both run on the thread `name`; their exceptions are ignored.
+        `on_dropped` runs once the queue is empty. Both run on the thread `name`; their exceptions are ignored.
         """
         self._name = name
         self._on_error = on_error
@@ -67,7 +66,7 @@ class Handover:
         self._dropped = 0
         self._done = 0
         self._stuck_at: int | None = None
-        """The value of `_done` when a thread gave up waiting. Until another task is done, no thread waits again."""
+        """The value of `_done` when a caller gave up waiting. Until another task is done, no caller waits again."""
 
     def post(self, task: Task, size: int = 0) -> None:
         """Run `task` soon, after all tasks posted before. `size` is its approximate memory in bytes."""
@@ -83,7 +82,8 @@ class Handover:
     def run(self, task: Callable[[], T], seconds: float) -> T | None:
         """The return value of `task`; None if it is unknown after `seconds`. The task runs all the same.
 
-        Raises the exception of `task`. While an earlier task is stuck, this returns at once, and `task` does not run.
+        Raises the exception of `task`. While an earlier task is stuck, this returns None at once, and `task` does not
+        run.
         """
         outcome: TimedQueue[tuple[T | None, BaseException | None]] = TimedQueue()
 
@@ -109,7 +109,7 @@ class Handover:
     def flush(self, seconds: float) -> bool:
         """Wait until all tasks posted before have run; False if they have not after `seconds`.
 
-        The thread then ends at once if no task follows. Called on that thread, it does nothing.
+        The thread then ends if no task follows. On that thread itself, this returns False at once.
         """
         reached = Latch()
         with self._lock:
@@ -117,7 +117,7 @@ class Handover:
                 return True
             if self._thread is threading.current_thread() or self._stuck_at == self._done:
                 return False
-            # The limits do not apply to it.
+            # The bounds do not apply to this task.
             self._put(_Entry(reached.open, may_end=True))
         if reached.wait(seconds):
             return True
@@ -180,7 +180,7 @@ class Handover:
 
     @staticmethod
     def _report(report: Task) -> None:
-        # It may run code of the application.
+        # The callbacks may run code of the application.
         with contextlib.suppress(BaseException):
             report()
 

@@ -1,4 +1,4 @@
-"""Files that hold one JSON object and belong to people: read with care, replaced at once or not at all.
+"""Files that hold one JSON object and that people edit: a save replaces the whole file or leaves it unchanged.
 
 A malformed file raises ConfigError with file, line and column, and is never overwritten. Servers in a sandbox see none
 of these files.
@@ -20,11 +20,11 @@ from gaia.mcp.errors import ConfigError
 from gaia.runtime.private_files import keep_private
 
 _LOCK_SECONDS = 10.0
-"""Seconds. A save takes milliseconds, so a process that holds the lock longer is stuck."""
+"""A save takes milliseconds, so a process that holds the lock for longer is stuck."""
 
 
 def home_folder(file_name: str) -> Path:
-    """``~/.gaia``, which a save creates. `file_name` is for the ConfigError if there is no home directory."""
+    """``~/.gaia``, which a save creates. The ConfigError for a missing home directory names `file_name`."""
     try:
         return Path.home() / ".gaia"
     except RuntimeError as error:
@@ -32,14 +32,14 @@ def home_folder(file_name: str) -> Path:
 
 
 def read(file: Path, example: str) -> dict[str, Any]:
-    """The JSON object in a file, like `example`; empty if the file is missing or empty. Raises ConfigError."""
+    """The JSON object in a file; empty if the file is missing or empty. Raises ConfigError that shows `example`."""
     return decode(file, read_bytes(file), example)
 
 
 def read_version(file: Path, example: str, version: int) -> dict[str, Any]:
-    """Read a file of gaia's own that states its format's version. Raises ConfigError for another version.
+    """Read a file of gaia's own that states the version of its format. Raises ConfigError for another version.
 
-    Such a file records the user's decisions, so one that other users can change is refused too.
+    Such a file records the user's decisions, so it is refused too if other users can change it.
     """
     if (others := who_else_writes(file)) is not None:
         raise ConfigError(f"{file}: {others}")
@@ -65,7 +65,7 @@ def who_else_writes(file: Path) -> str | None:
     """How other users of this machine, except the administrator, can change a file, and the command that prevents it.
 
     None if they cannot, if there is no such file, or on a system without owners of files. Permissions of groups are
-    ignored: many systems give each user a group.
+    ignored, because many systems give each user a group.
     """
     if not hasattr(os, "geteuid"):
         return None
@@ -73,7 +73,7 @@ def who_else_writes(file: Path) -> str | None:
         target = Path(os.path.realpath(file))
         places = [(target, os.stat(target)), *((folder, os.stat(folder)) for folder in {file.parent, target.parent})]
         if file.is_symlink():
-            # A link's owner decides which file it means. The permissions of a link itself mean nothing.
+            # A link's owner decides which file the link names. The permissions of a link itself mean nothing.
             places.append((file, os.lstat(file)))
     except OSError:
         return None
@@ -107,7 +107,7 @@ def decode(file: Path, data: bytes, example: str) -> dict[str, Any]:
 
 
 def parse(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError, also for NaN and numbers too large, which Python would read."""
+    """The value of a JSON text. Raises ValueError, also for NaN and numbers too large, which Python accepts."""
     return json.loads(text, parse_constant=_refuse, parse_float=_number)
 
 
@@ -122,12 +122,12 @@ def broken(
 def locked(file: Path, seconds: float | None = None) -> Iterator[Path]:
     """Hold the lock beside the file, waiting up to `seconds` for it; yields the path to write. Raises ConfigError.
 
-    With 0 seconds or less it tries once. A symbolic link is followed, so that it stays one.
+    With 0 seconds or less it tries once. The path is the target of a symbolic link, so the link stays.
     """
     # For filelock, a negative timeout means no limit.
     seconds = _LOCK_SECONDS if seconds is None else max(0.0, seconds)
     try:
-        # Imported here because most programs only read their configuration.
+        # Most programs only read their configuration.
         from filelock import FileLock, Timeout
     except (OSError, ImportError) as error:
         raise ConfigError(f"{file}: cannot be saved: {error} (the file was not changed)") from error
@@ -149,9 +149,9 @@ def locked(file: Path, seconds: float | None = None) -> Iterator[Path]:
 
 
 def write(target: Path, document: dict[str, Any]) -> bytes:
-    """Replace the file at once or not at all. Only its owner can read it, because it may hold secrets.
+    """Replace the file as a whole, or raise and leave it unchanged. Returns the new content.
 
-    Returns the new content.
+    Only the owner can read the file, because it may hold secrets.
     """
     import tempfile
 

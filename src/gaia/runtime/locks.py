@@ -1,8 +1,8 @@
-"""Locks, and ends, for code that may be interrupted at any line: by a signal handler, a finalizer, or a fork.
+"""Locks and other tools for code that a signal handler, a finalizer or a fork may interrupt at any line.
 
 A signal handler runs in the main thread between two instructions, and a finalizer in any thread that allocates memory.
-Both may call gaia while the interrupted code holds a lock. A forked child has copies of all locks; some are held by
-threads that do not exist in the child.
+Both may call gaia while the interrupted code holds a lock. A forked child has copies of all locks; threads that do not
+exist in the child may hold some of them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _free(lock: Any) -> None:
 
 
 _reentrant: WeakObjects[Any] = WeakObjects(_free)
-"""Registered first: what other modules do after a fork comes later, and may use these locks."""
+"""Registered first, so these locks are free when the fork hooks of other modules run in the child."""
 
 
 def reentrant_lock() -> threading.RLock:
@@ -66,7 +66,7 @@ def reentrant_lock() -> threading.RLock:
 
 
 def lock_held_over_forks() -> threading.RLock:
-    """Like `reentrant_lock`, and a fork waits until the lock is free, so the child finds complete data.
+    """Like `reentrant_lock`, but a fork waits until the lock is free, so the child finds complete data.
 
     A thread that forks holds all of these locks, so no thread may take one of them while it holds another.
     """
@@ -82,13 +82,14 @@ _imported: set[str] = set()
 def import_apart(*modules: str) -> None:
     """Import modules on a separate thread, before an import statement inside a function uses them.
 
-    A signal handler that interrupts an import in its own thread, and needs the same module, would find half of it.
+    Otherwise a signal handler that interrupts the import, and needs the same module, would find a half-initialised
+    module.
     """
     if _imported.issuperset(modules):
         return
 
     def load() -> None:
-        # The import statement will raise the same exception.
+        # The caller's import statement raises the same exception.
         with contextlib.suppress(Exception):
             for module in modules:
                 importlib.import_module(module)
@@ -103,8 +104,8 @@ def import_apart(*modules: str) -> None:
 class Latch:
     """Closed until `open` is called, then open for ever. Thread-safe.
 
-    A `threading.Event` has a lock that an interrupted thread may hold in `set` or `wait`, and then no code can use it.
-    A latch is one lock, which is free when the latch is open.
+    A `threading.Event` has a lock that an interrupted thread may hold in `set` or `wait`. A latch is one lock, which is
+    free when the latch is open.
     """
 
     __slots__ = ("_gate", "is_open")
@@ -121,13 +122,13 @@ class Latch:
             self._let_pass()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is open, at most `timeout` seconds (None: for ever). Returns whether it is open."""
+        """Wait until the latch is open, at most `timeout` seconds (None: for ever). Returns whether it is open."""
         if self.is_open:
             return True
         try:
             self._gate.acquire(True, -1 if timeout is None else max(0.0, timeout))
         finally:
-            # A signal handler may raise just after the gate was acquired, and others wait for the gate.
+            # A signal handler may raise just after this thread acquired the gate, and other threads wait for the gate.
             if self.is_open:
                 self._let_pass()
         return self.is_open
@@ -141,9 +142,9 @@ class Latch:
 class TimedQueue(queue.SimpleQueue[T]):
     """A queue for `get_within`, with one reader.
 
-    In Python 3.11 and 3.12 a `SimpleQueue.get` with a timeout may wait for ever. When a signal interrupts the waiting
-    thread (any signal with a handler, or `os.seteuid`, which signals every thread), it computes the remaining timeout
-    again; if the time is over, the value is negative, which means no timeout. Locks do not have this defect.
+    In Python 3.11 and 3.12 a `SimpleQueue.get` with a timeout may wait for ever: after a signal (any with a handler, or
+    `os.seteuid`, which signals every thread) it computes the remaining time anew, and takes a negative one for no
+    timeout. Locks do not have this defect.
     """
 
     def __init__(self) -> None:
@@ -177,10 +178,10 @@ def get_within(source: TimedQueue[T], seconds: float) -> T:
 
 
 def end_once(claim: dict[None, tuple[Any, ...]], outcome: tuple[Any, ...], conclude: Callable[..., object]) -> bool:
-    """Call ``conclude(*outcome)``, unless another thread has ended the same thing; then return False.
+    """Call ``conclude(*outcome)``, unless another thread has claimed the same end; then return False.
 
-    `claim` belongs to the thing, and is empty until it ends. It is not a lock: a thread that is interrupted in the
-    middle of its claim has to find out whether it was made. After an interruption `conclude` is called again.
+    `claim` belongs to the object that ends, and is empty until then. It is not a lock, because an interrupted thread
+    must be able to find out whether its claim was made. After an interruption `conclude` is called again.
     """
     try:
         if claim.setdefault(None, outcome) is not outcome:
@@ -194,7 +195,7 @@ def end_once(claim: dict[None, tuple[Any, ...]], outcome: tuple[Any, ...], concl
 
 
 def completed(step: Callable[[], T]) -> T:
-    """Run `step`, and once more if it is interrupted."""
+    """Run `step`, and once more if an exception, such as a signal handler's, interrupts it."""
     try:
         return step()
     except BaseException:

@@ -1,12 +1,12 @@
 """Structured log events on top of the standard library's loggers.
 
 Every event goes through ``logging.getLogger("gaia…")``. A program that has not configured logging sees warnings and
-errors on standard error, one line each, as of any library (`logging.lastResort`); an application that wants none of
-them gives the logger ``gaia`` a `logging.NullHandler`. structlog adds the fields that the application has bound with
-`structlog.contextvars`. It is imported for the first event, so a program without events does not pay for it.
+errors on standard error, one line each (`logging.lastResort`); a `logging.NullHandler` at the logger ``gaia`` turns
+them off. structlog adds the fields that the application has bound with `structlog.contextvars`. The first event imports
+structlog.
 
 Filters and handlers are code of the application. For an event of an application's thread they run on that thread.
-Events of supervisors, readers and other engine threads reach them on the thread ``gaia-log``, in order; the records
+Events of engine threads (supervisors, readers, writers) reach them on the thread ``gaia-log``, in order; the records
 still have the time, the thread and the context of the event. `flush` waits for that thread.
 """
 
@@ -43,7 +43,7 @@ class EventLogger:
     def __init__(self, name: str) -> None:
         self._stdlib = logging.getLogger(name)
         self.is_enabled_for = self._stdlib.isEnabledFor
-        """The logger's own bound method, because each call asks."""
+        """The logger's own bound method, because every tool call uses it."""
 
     def debug(self, event: str, **fields: Any) -> None:
         if self._stdlib.isEnabledFor(logging.DEBUG):
@@ -82,7 +82,7 @@ class EventLogger:
 def _handle(record: logging.LogRecord, owners: list[KnowsSecrets], fields: dict[str, Any]) -> None:
     event = {**_bound_fields(), "event": record.msg, **fields}
     if owners:
-        # A second time, also in the application's bound fields; callers mask their own texts first.
+        # Callers mask their own texts first; this masks the application's bound fields too.
         event = _masked(event, owners)
     event |= _trace_ids()
     # Formatters print a traceback below the text.
@@ -94,11 +94,10 @@ def _handle(record: logging.LogRecord, owners: list[KnowsSecrets], fields: dict[
 
 
 def _bound_fields() -> dict[str, Any]:
-    """The fields that the application has bound with structlog."""
     try:
         import structlog
     except (OSError, ImportError, RuntimeError):
-        # No descriptor is left for the import, or the program ends.
+        # No descriptor is left for the import, or the interpreter is ending.
         return {}
     return structlog.contextvars.get_contextvars()
 
@@ -123,7 +122,7 @@ def flush(seconds: float = 2.0) -> bool:
 
 
 def _report(error: BaseException) -> None:
-    """Print an exception of a handler as `logging.Handler.handleError` does, if that is enabled."""
+    """Print an exception of a handler as `logging.Handler.handleError` does: only with `logging.raiseExceptions`."""
     if logging.raiseExceptions and sys.stderr:
         with contextlib.suppress(Exception):
             traceback.print_exception(error, file=sys.stderr)
@@ -135,7 +134,7 @@ class KnowsSecrets(Protocol):
 
 
 _registration = reentrant_lock()
-"""Owns the writing of `_owners`, which is replaced as a whole, so that reading it takes no lock."""
+"""For writing `_owners`. A writer replaces the tuple, so readers need no lock."""
 
 _owners: tuple[weakref.ref[KnowsSecrets], ...] = ()
 

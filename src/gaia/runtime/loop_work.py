@@ -1,7 +1,7 @@
 """`LoopWork`: tasks that other threads post to an asyncio loop, and long work that runs there in slices.
 
-A burst of tasks wakes the loop once, and one turn of the loop runs a bounded number of them, so that other work on the
-loop continues in between.
+A burst of tasks wakes the loop once. One turn of the loop runs a bounded number of tasks, so the loop's other work
+continues.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from gaia.runtime.threads import DaemonPool
 Task = Callable[[], object]
 
 SLICE_SECONDS = 0.0005
-"""Seconds of one slice. A call on the loop takes a few turns, and each may contain one slice."""
+"""A call on the loop takes a few turns, and each may contain one slice."""
 
 _IDLE_SECONDS = 0.25
 
 _MAX_TASKS = 32
 
 _woken: set[LoopWork] = set()
-"""The work of loops that were woken up and have not run their tasks yet. Some may have been closed since."""
+"""The work of loops that were woken and have not run their tasks yet. Some loops may have been closed since."""
 
 _orphans = DaemonPool("mcp-aio-closed", 1, idle_seconds=_IDLE_SECONDS)
 """Runs the tasks of closed loops, such as the ends of spans."""
@@ -34,9 +34,8 @@ _orphans = DaemonPool("mcp-aio-closed", 1, idle_seconds=_IDLE_SECONDS)
 class LoopWork:
     """The work of one loop. Any thread may call `post` and `run_soon`, which never wait.
 
-    The other methods are for the loop's thread. A task must be quick and able to run on another thread, because it does
-    so once the loop is closed. If the loop is closed between its wake-up and its tasks, they run when a task is posted
-    later, to this loop or to another one.
+    The other methods are for the loop's thread. A task must be quick. Once the loop is closed, tasks run on another
+    thread. If the loop is closed between its wake-up and its tasks, they run when a task is posted later, to any loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float] = time.perf_counter) -> None:
@@ -45,8 +44,8 @@ class LoopWork:
         """Weak, so that objects kept for the next call do not keep a loop."""
         self._tasks: deque[Task] = deque()
         self._woken = False
-        """Whether the loop is going to run the tasks. The loop's thread resets it and then looks at the tasks; other
-        threads add a task and then look at it. So at least one of the two sees the other."""
+        """Whether the loop is going to run the tasks. The loop's thread resets it, then looks at the tasks; other
+        threads add a task, then look at it. So at least one of the two sees the other."""
         self._slices: deque[Task] = deque()
         """Each slice runs in its own turn. Only the loop's thread uses them."""
 
@@ -109,7 +108,7 @@ class LoopWork:
         finally:
             loop = self._loop()
             if tasks and not self._woken and loop is not None:
-                # There are too many tasks for one turn, or a task has raised.
+                # There were too many tasks for one turn, or a task has raised.
                 self._woken = True
                 loop.call_soon(self._run)
 
@@ -152,7 +151,7 @@ class LoopWork:
 
 
 _running = threading.local()
-"""Has the `LoopWork` of the loop that ran last in each thread, as `work`."""
+"""The attribute `work` is the `LoopWork` of the loop that ran last in this thread."""
 
 
 def running_loop_work() -> LoopWork:
@@ -176,14 +175,14 @@ class WakeUp:
     def __init__(self, work: LoopWork) -> None:
         self._work = work
         self._arrived = False
-        """The loop's thread owns it and `_waiter`."""
+        """Only the loop's thread uses it and `_waiter`."""
         self._waiter: asyncio.Future[None] | None = None
 
     def send(self) -> None:
         self._work.post(self.arrive)
 
     def arrive(self) -> None:
-        """Send from the loop's thread."""
+        """Like `send`, on the loop's thread."""
         self._arrived = True
         if self._waiter is not None:
             release(self._waiter)

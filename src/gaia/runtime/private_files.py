@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 
 VARIABLE = "GAIA_PRIVATE_FILES"
-"""The variable that names further private files, such as the file from which systemd read the environment. They are
-separated like the folders of ``PATH``."""
+"""Names further private files, separated as in ``PATH``, such as the file from which systemd read the environment."""
 
 _files: dict[str, None] = {}
 

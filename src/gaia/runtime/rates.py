@@ -13,9 +13,9 @@ _TOLERANCE = 1e-9
 
 
 class TokenBucket:
-    """A token bucket: admits `burst` actions at once, then `per_second`. `now` is a monotonic clock's reading.
+    """A token bucket: admits `burst` actions at once, then `per_second`. For one thread.
 
-    For one thread.
+    `now` is a reading of a monotonic clock, in seconds.
     """
 
     __slots__ = ("_as_of", "_burst", "_per_second", "_tokens")
@@ -56,7 +56,7 @@ class EventRate:
         self._seconds = seconds
         self._clock = clock
         self._passed: dict[Hashable, tuple[float, int]] = {}
-        """By key: when an event passed last, and how many were suppressed since; the oldest first."""
+        """By key: when an event last passed, and how many were suppressed since. The oldest first."""
 
     def passes(self, key: Hashable) -> int | None:
         """The number of events suppressed since the last one that passed; None if this one is suppressed."""

@@ -15,10 +15,11 @@ SECRET_WORDS = (
     r"token|secret|passw|passphrase|api.?key|private.?key|access.?key"  # noqa: S105 - no password
     r"|auth(?!or(?!i))|credential|cookie|session|bearer"
 )
-"""Words in a name whose value is most likely a secret: a variable, a header or an argument. Searched in any case."""
+"""Words in the name of a variable, a header or an argument whose value is most likely a secret. Searched in any
+case."""
 
 _SECRET_NAME = re.compile(rf"{SECRET_WORDS}|key|pass|auth|cred|private|dsn|assertion", re.IGNORECASE)
-"""For variables and headers, whose names mean a secret more often than names of arguments."""
+"""For variables and headers: with these words, their names mean a secret more often than names of arguments do."""
 
 _URL_CREDENTIALS = re.compile(r"://([^/?#\s]+)@")
 _MIN_NAMED = 4
@@ -28,8 +29,8 @@ _MIN_ANY = 8
 def secret_values(environment: Mapping[str, str]) -> list[str]:
     """The values in a server's configured `env` that must not be shown.
 
-    A value counts as a secret when its name sounds like one and it has at least 4 characters, or when it has at least 8
-    characters under any name: masking a harmless path costs less than showing a password.
+    A value of at least 4 characters counts as a secret if its name sounds like one. A value of at least 8 characters
+    counts under any name: masking a harmless path costs less than showing a password.
     """
     return [
         value for name, value in environment.items() if len(value) >= (_MIN_NAMED if sounds_secret(name) else _MIN_ANY)
@@ -43,8 +44,8 @@ def sounds_secret(name: str) -> bool:
 def secret_headers(headers: Mapping[str, str]) -> list[str]:
     """The values in a server's configured `headers` that must not be shown.
 
-    These are all values of at least 4 characters, and the part after the scheme ("Bearer"), because servers may repeat
-    it alone.
+    These are all values of at least 4 characters, and the part after the scheme ("Bearer"), which servers may repeat
+    alone.
     """
     return [part for value in headers.values() for part in (value, value.partition(" ")[2]) if len(part) >= _MIN_NAMED]
 
@@ -52,8 +53,8 @@ def secret_headers(headers: Mapping[str, str]) -> list[str]:
 def secret_url_parts(url: str) -> list[str]:
     """The parts of a server's `url` that must not be shown, each percent-encoded and decoded.
 
-    These are the password, also as the header in which it is sent; the values of the query that may be secret, chosen
-    as for `secret_values`; and parts of the path that are not words: webhooks, for example, have tokens there.
+    These are the password, also as the header that sends it; the values of the query, chosen as in `secret_values`; and
+    parts of the path that are not words, such as the tokens of webhooks.
     """
     try:
         parts = urlsplit(url)
@@ -71,8 +72,8 @@ def secret_url_parts(url: str) -> list[str]:
 def url_credentials(values: Iterable[str]) -> list[str]:
     """The parts of URLs with credentials that must not be shown, such as URLs of proxies and package indexes.
 
-    These are each user with the password, also as the header in which they are sent, and the password alone, both
-    percent-encoded and decoded. A user without a password, or one that is not a word, is most likely a token.
+    These are the password, percent-encoded and decoded, and user and password together, also as the header that sends
+    them. A user without a password, or one that is not a word, is most likely a token.
     """
     found: list[str] = []
     for credentials in (match[1] for value in values for match in _URL_CREDENTIALS.finditer(value)):
@@ -85,7 +86,7 @@ def url_credentials(values: Iterable[str]) -> list[str]:
 
 
 def basic_credentials(user: str, password: str) -> list[str]:
-    """The header values for them (RFC 7617), also in OAuth's form, where both are percent-encoded first."""
+    """Values of the Authorization header (RFC 7617), also in OAuth's form, where both parts are percent-encoded."""
     pairs = {f"{user}:{password}", f"{quote(user, safe='')}:{quote(password, safe='')}"}
     return [base64.b64encode(pair.encode("utf-8", "surrogatepass")).decode() for pair in sorted(pairs)]
 
@@ -95,16 +96,13 @@ def _is_opaque(segment: str) -> bool:
 
 
 class Redactor:
-    """Replaces every known secret in a text by ``***``, also where it is percent-encoded or in quotes.
-
-    Immutable, thread-safe.
-    """
+    """Replaces every known secret in a text by ``***``, also where it is percent-encoded or in quotes. Thread-safe."""
 
     __slots__ = ("_pattern", "longest")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = {form for secret in secrets if secret for part in (secret, *_lines(secret)) for form in _forms(part)}
-        # The longest first, so that a secret which contains another one is masked whole.
+        # The longest first, so that a secret that contains another one is masked whole.
         alternatives = "|".join(re.escape(secret) for secret in sorted(known, key=len, reverse=True))
         self._pattern = re.compile(alternatives) if alternatives else None
         self.longest = max((len(secret.encode("utf-8", "surrogatepass")) for secret in known), default=0)
@@ -118,12 +116,12 @@ class Redactor:
 
 
 def repr_of_shown(value: Any) -> str:
-    """The `repr` of an object that has secrets: `__rich_repr__` gives what may be shown of it."""
+    """The `repr` of an object that has secrets, from the parts that its `__rich_repr__` shows."""
     return f"{type(value).__name__}({', '.join(f'{name}={shown!r}' for name, shown in value.__rich_repr__())})"
 
 
 def mask_strings(value: Any, redact: Callable[[str], str]) -> Any:
-    """A JSON value with every string masked; keys, and numbers that are a secret, are masked too."""
+    """A JSON value with secrets masked in its strings and keys; a number that is a secret is masked too."""
     try:
         return _masked(value, redact)
     except RecursionError:
@@ -144,7 +142,7 @@ def _masked(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 def _lines(secret: str) -> list[str]:
-    """The lines of a multi-line secret such as a private key, because they may be shown one by one."""
+    """The lines of a multi-line secret such as a private key, because a text may show a single one."""
     lines = secret.splitlines()
     return [line for line in lines if len(line) >= _MIN_ANY] if len(lines) > 1 else []
 

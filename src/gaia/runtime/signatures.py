@@ -12,7 +12,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def spells_out(keywords: Any, *defaults: object) -> Callable[[F], F]:
     """A decorator for a function with ``**options: Unpack[keywords]``: its signature names each keyword.
 
-    `keywords` is a TypedDict. `defaults` are objects that have the default of each keyword as an attribute.
+    `keywords` is a TypedDict. The default of a keyword is the attribute of that name of the first of `defaults` that
+    has it.
     """
     parameters = [
         inspect.Parameter(

@@ -29,7 +29,7 @@ _IDLE_SECONDS = 10.0
 
 _STEPS = 64
 _PAUSE_SECONDS = 50e-6
-"""Seconds. Long enough for a thread that waits for the interpreter to get it."""
+"""Long enough for a thread that waits for the interpreter to get it."""
 
 
 def with_pauses(items: Iterable[Item]) -> Iterator[Item]:
@@ -50,7 +50,7 @@ class EngineThread(threading.Thread):
     def __init__(
         self, target: Callable[[], object], name: str, on_failure: Callable[[], object] = lambda: None
     ) -> None:
-        """After an exception in `target`, which is logged, this thread calls `on_failure`."""
+        """If `target` raises, this thread logs the exception and calls `on_failure`."""
         super().__init__(name=name, daemon=True)
         self._body = target
         self._on_failure = on_failure
@@ -72,8 +72,8 @@ class PoolExhausted(RuntimeError):
 class DaemonPool:
     """Runs tasks on up to `max_threads` daemon threads called ``<name>-<n>``. Thread-safe.
 
-    A thread is started when a task finds none idle. The thread that was busy last gets the next task. A forked child
-    has neither the threads nor the waiting tasks of its parent, and starts its own threads.
+    The pool starts a thread when a task finds none idle. The thread that was busy last gets the next task. A forked
+    child starts its own threads, without the waiting tasks of its parent.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class DaemonPool:
     ) -> None:
         """At most `max_waiting` tasks wait for a thread; None sets no limit.
 
-        A thread ends after `idle_seconds` without a task. With `is_engine`, servers or their callers depend on the
-        tasks, so the threads run no code of the application, such as log handlers.
+        A thread ends after `idle_seconds` without a task. With `is_engine`, the threads run no code of the application,
+        such as log handlers, because servers or their callers depend on the tasks.
         """
         self._name = name
         self._max_threads = max_threads
@@ -110,9 +110,8 @@ class DaemonPool:
     def submit(self, task: Task, *, keep: bool = False) -> bool:
         """Run `task` as soon as a thread is free; False if the pool is closed. Never blocks.
 
-        An exception of `task` is logged. Raises `PoolExhausted`, and does not run `task`, if too many tasks wait
-        already, or if no thread runs and none can be started. With `keep`, a task without a thread waits until one can
-        be started.
+        An exception of `task` is logged. Raises `PoolExhausted`, and does not run `task`, if too many tasks wait, or if
+        no thread runs and none can be started. With `keep`, a task without a thread waits until one can be started.
         """
         with self._lock:
             if self._closed:
@@ -122,13 +121,14 @@ class DaemonPool:
                 taken = thread.first is None
                 if taken:
                     thread.first = task
-                # It counts as idle until the end, so that a signal handler's exception at any line loses no thread.
+                # The thread counts as idle until the end, so that a signal handler's exception at any line loses no
+                # thread.
                 thread.inbox.put(None)
                 with contextlib.suppress(ValueError):
                     self._idle.remove(thread)
                 if taken:
                     return True
-            # A new thread also takes it from the queue, because tasks kept without a thread come first.
+            # A new thread takes it from the queue, because tasks that were kept without a thread come first.
             self._waiting.append(task)
             error: RuntimeError | None = None
             if sum(not thread.ending for thread in self._threads) < self._max_threads:
@@ -149,7 +149,7 @@ class DaemonPool:
     def drain(self, timeout: float) -> bool:
         """End the threads after the waiting tasks; False if one still runs after `timeout` seconds.
 
-        Later tasks start threads again, even if one is stuck in an earlier task. If a task calls this, it does not wait
+        Later tasks start threads again, even if one is stuck in an earlier task. A task that calls this does not wait
         for its own thread.
         """
         with self._lock:
@@ -163,8 +163,7 @@ class DaemonPool:
     def close(self, timeout: float = 0.0) -> bool:
         """Drop the waiting tasks, accept no others, and end the threads after their present tasks.
 
-        Waits up to `timeout` seconds for the threads; False if one still runs then. May be called again, to wait
-        longer.
+        Waits up to `timeout` seconds; False if a thread still runs then. May be called again, to wait longer.
         """
         with self._lock:
             self._closed = True
@@ -213,7 +212,7 @@ class DaemonPool:
                 self._threads.discard(thread)
 
     def _next_task(self, thread: _PoolThread) -> Task | None:
-        """Wait for a task. None: the thread has left the pool, because it is to end or was idle for long."""
+        """Wait for a task. None if the thread has left the pool: it was told to end, or was idle for too long."""
         while True:
             with self._lock:
                 if thread in self._idle:
@@ -243,7 +242,7 @@ class _PoolThread(threading.Thread):
         self.inbox: TimedQueue[None] = TimedQueue()
         """Gets an item whenever the thread has to look for a task or its end."""
         self.first: Task | None = None
-        """The task for which it was started or woken, until it takes the task."""
+        """The task for which the thread was started or woken, until it takes the task."""
         self.ending = False
         """Whether it ends as soon as no task waits. An ending thread does not count towards the pool's limit."""
 

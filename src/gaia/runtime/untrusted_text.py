@@ -22,8 +22,8 @@ _DEFAULT_IGNORABLE = (
     "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
     "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""The property Default_Ignorable_Code_Point of Unicode 17.0 (DerivedCoreProperties.txt): characters that are not drawn,
-and that programs and models read nevertheless. Variation selectors, tags and fillers are among them."""
+"""The property Default_Ignorable_Code_Point of Unicode 17.0 (DerivedCoreProperties.txt): characters that terminals do
+not draw, but programs and models read, such as variation selectors, tags and fillers."""
 
 _BLANK_PATTERN = "\u2800"
 """A Braille cell without a dot, which looks blank."""
@@ -34,7 +34,7 @@ _NEEDED = "(?![\u200c\u200d\ufe0e\ufe0f])"
 _CONTROL_CHARACTER = f"{_NEEDED}[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufff9-\ufffb{_DEFAULT_IGNORABLE}]"
 
 _MAX_LINE = 2000
-"""Characters: longer than names, paths and first sentences."""
+"""Characters. Names, paths and first sentences are shorter."""
 
 _EXCERPT = 500
 """Characters of unreadable arguments that an error repeats."""
@@ -44,7 +44,7 @@ _ALIKE = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"
 
 
 def clean(untrusted: object) -> str:
-    """`untrusted` as text without anything that a terminal would interpret; line breaks and tabs stay."""
+    """`untrusted` as text without characters that a terminal would interpret; line breaks and tabs stay."""
     text = str(untrusted)
     if not text.isascii() or not text.isprintable():
         text = re.sub(_CONTROL_CHARACTER, "", re.sub(_TERMINAL_SEQUENCE, "", text)).replace(_BLANK_PATTERN, " ")
@@ -66,7 +66,7 @@ def indented(untrusted: object) -> str:
 def escaped(untrusted: object) -> str:
     r"""`untrusted` with invisible characters, and those that change how others look, shown as ``\u{…}``.
 
-    For a person who has to judge the text: nothing is left out. Line breaks stay.
+    For a person who judges the text: nothing is left out. Line breaks stay.
     """
     # Distinguish text that already looks escaped from characters escaped here.
     text = str(untrusted).replace("\\u{", "\\u{005c}u{")
@@ -74,10 +74,10 @@ def escaped(untrusted: object) -> str:
 
 
 def escaped_line(untrusted: object) -> str:
-    r"""`escaped`, on one line: line breaks are shown as ``\u{000a}``.
+    r"""`escaped`, on one line: line breaks are shown as ``\u{000a}``. For names, commands and values.
 
-    For names, commands and values. In a word that mixes scripts with similar letters, such as Latin and Cyrillic, all
-    letters except the Latin ones are shown as ``\u{…}``.
+    In a word that mixes scripts with similar letters, such as Latin and Cyrillic, all letters except the Latin ones are
+    shown as ``\u{…}``.
     """
     text = str(untrusted).replace("\\u{", "\\u{005c}u{")
     if text.isascii() and text.isprintable():
@@ -112,7 +112,7 @@ def _script(character: str) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def _is_invisible(character: str) -> bool:
-    # Not printable are controls, formats, surrogates, private use, unassigned, and all blanks but the space.
+    # Controls, formats, surrogates, private use, unassigned, and all blanks but the space are not printable.
     return not character.isprintable() or re.match(f"[{_DEFAULT_IGNORABLE}{_BLANK_PATTERN}]", character) is not None
 
 
@@ -140,8 +140,8 @@ def parsed_arguments(written: object) -> dict[str, Any]:
 def consists_of(text: str, parts: Sequence[str]) -> bool:
     """Whether `text` begins with the first part, ends with the last, and has the others in order between them.
 
-    Anything may be between two parts. There are at least two, which may be empty, and they do not overlap. Takes linear
-    time, unlike a pattern, because the texts are untrusted.
+    There are at least two parts, which may be empty, and they do not overlap. Takes linear time, unlike a pattern,
+    because the texts are untrusted.
     """
     first, *between, last = parts
     if not (text.startswith(first) and text.endswith(last)):
