@@ -1,4 +1,4 @@
-"""`LimitedBody`: decompresses the body of a response in small steps, and counts it."""
+"""`LimitedBody`: decompresses the body of a response in small steps, and counts its bytes."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from collections.abc import Iterator
 from gaia.http.errors import ProtocolBroken, TooLong
 
 MAX_ERROR_BYTES = 64 * 1024
-"""The body of a response that reports no success is cut there: it is an error message or a redirect."""
+"""The body of an unsuccessful response is cut there: it is an error message or a redirect."""
 
 _STEP_BYTES = 64 * 1024
 _GZIP = 16 + zlib.MAX_WBITS
 
 
 class LimitedBody:
-    """One body, whose size is that of the decompressed data. For one thread at a time."""
+    """The body of one response. Its size is the size of the decompressed data. For one thread at a time."""
 
     __slots__ = ("_is_cut", "_size", "_unzip", "ended", "limit")
 
     def __init__(self, limit: float, *, status: int, encoding: str) -> None:
-        """`limit` is that of a success, in bytes. Raises `ProtocolBroken` for an `encoding` that was not asked for."""
+        """`limit` is for a success, in bytes. Raises `ProtocolBroken` for an `encoding` that was not asked for."""
         self._is_cut = not 200 <= status < 300
-        """Whether the body ends at the limit, instead of being an error."""
+        """Whether the body is cut at the limit; otherwise a longer one raises an error."""
         self.limit = min(limit, MAX_ERROR_BYTES) if self._is_cut else limit
         name = encoding.strip().lower()
         if name not in ("", "identity", "gzip", "x-gzip"):
-            # Also several at once: gzip within gzip grows to a million times its size.
+            # Several encodings are refused too: gzip within gzip grows to a million times its size.
             raise ProtocolBroken(f"the response has the encoding {name[:100]!r}, which was not asked for")
         self._unzip = zlib.decompressobj(_GZIP) if name.endswith("gzip") else None
         self._size = 0
         self.ended = False
-        """Nothing more is to be read."""
+        """Whether nothing more has to be read."""
 
     @property
     def is_plain(self) -> bool:
         return self._unzip is None
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """`data` decompressed, in small steps. Raises `TooLong`, and `ProtocolBroken`."""
+        """Decompress `data` in small steps. Raises `TooLong` and `ProtocolBroken`."""
         for piece in self._decompressed(data):
             self._size += len(piece)
             excess = self._size - self.limit
@@ -49,7 +49,7 @@ class LimitedBody:
                 yield piece[: -int(excess)]
                 return
             yield piece
-        # What follows the end of the compressed data would pile up in the decompressor.
+        # Data behind the end of the compressed data would pile up in the decompressor.
         self.ended = self._unzip is not None and self._unzip.eof
 
     def _decompressed(self, data: bytes) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""From a URL to a stream on which its server can be spoken with: addresses, proxies, TLS."""
+"""Connects to the server of a URL: looks up addresses, and opens TCP connections, proxy tunnels and TLS."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gaia.http.url import Proxy, Url
 from gaia.http.waits import Deadline, Job, Ready, time_of
 
 _UNKNOWN_ISSUER = (18, 19, 20, 21)
-"""OpenSSL's codes for a certificate that is signed by itself, or by what is not among the trusted ones."""
+"""OpenSSL's codes for a certificate that is self-signed, or signed by an issuer that is not trusted."""
 
 Limit = Callable[[], float]
-"""Until when something may be waited for, as a reading of `time.monotonic`."""
+"""The time at which a wait ends, as a reading of `time.monotonic`."""
 
 
 async def connect(url: Url, settings: HttpSettings, deadline: Deadline) -> tuple[socket.socket, Stream | TlsStream]:
@@ -45,7 +45,7 @@ async def connect(url: Url, settings: HttpSettings, deadline: Deadline) -> tuple
         if proxy is not None and url.scheme == "https":
             await _open_tunnel(stream, url, proxy, limit)
             stream = await _with_tls(stream, url, url.address, settings, limit)
-        # From here on it is the caller's to close.
+        # From here on the caller closes it.
         result, connected = (connected, stream), None
     except TimedOut:
         if monotonic() < until:
@@ -65,7 +65,7 @@ async def _look_up(url: Url, deadline: Deadline) -> list[Any]:
     try:
         return [*socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)]
     except (OSError, UnicodeError):
-        # It is no address, but a name.
+        # The host is a name, not an address.
         found = await Job(lambda: _addresses(url), deadline=deadline, key=(url.host, url.port))
     if isinstance(found, (OSError, UnicodeError)):
         raise ConnectFailed(f"cannot look up {url.host}: {_reason(found)}") from found
@@ -76,12 +76,12 @@ def _addresses(url: Url) -> list[Any] | OSError | UnicodeError:
     try:
         return [*socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)]
     except (OSError, UnicodeError) as error:
-        # Returned, because several exchanges may wait for it.
+        # Returned, because several exchanges may wait for this lookup.
         return error
 
 
 async def _connect_tcp(place: str, found: list[Any], limit: Limit) -> socket.socket:
-    """A connection to the first address that takes one. Each has its share of the time."""
+    """Connect to the first address that accepts. Each address gets an equal share of the remaining time."""
     problem = "it has no address"
     for number, (family, kind, protocol, _, address) in enumerate(found):
         now = monotonic()

@@ -1,4 +1,4 @@
-"""`HttpConnection`: one exchange at a time over one connection, which other threads can tear down."""
+"""`HttpConnection`: one exchange at a time over one connection, which other threads can interrupt."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ from gaia.http.waits import Deadline, IoThreadOnly
 from gaia.runtime.locks import reentrant_lock
 
 _MAX_JOINED_BYTES = 64 * 1024
-"""So much of the body is copied behind the head, so that a small request is one packet."""
+"""At most so much of the body is copied behind the head, so that a small request is one packet."""
 
 _WITHOUT_BODY = frozenset({"DELETE", "GET", "HEAD", "OPTIONS"})
 
 _JUST_NOW_SECONDS = 1e-3
-"""A request does not look again whether its connection is still open, if `is_connected` has looked so recently."""
+"""A request does not check again that its connection is open if `is_connected` has checked within this time."""
 
 
 class HttpConnection:
     """For one exchange at a time; `interrupt`, and in a forked child `close`, are for any thread and signal handler."""
 
     _socket: socket.socket | None = None
-    """What `interrupt` shuts down. A class attribute, because `__del__` may come before the end of `__init__`."""
+    """The socket that `interrupt` shuts down. A class attribute, because `__del__` may run before the end of
+    `__init__`."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self._settings = settings
         self._lock = reentrant_lock()
         """Owns `_socket`, so that only an open one is shut down, and `_cut`."""
         self._cut = False
-        # The exchange owns the rest.
+        # Only the exchange uses the attributes below.
         self.waits_here = False
-        """Whether the thread that drives it drives nothing else, and waits with `Stream.receive_here`."""
+        """Whether the thread that drives the exchange drives no other, and waits with `Stream.receive_here`."""
         self._stream: Stream | TlsStream | None = None
         self._origin: tuple[str, str, int] | None = None
         self._idle_since: float | None = None
-        """Since when another request may use `_stream`; None while there is a response on it."""
+        """Since when another request may use `_stream`; None while a response is read from it."""
         self._looked_at = 0.0
         """When `is_connected` found the connection open; 0 if it did not, and after the next request."""
         self._parser = ResponseParser()
@@ -53,20 +54,20 @@ class HttpConnection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether a request to the origin of the last one needs no new connection, as far as is known. Never waits."""
-        # What can be read is data that was not asked for, or the end.
+        """Whether a request to the last origin needs no new connection, as far as is known. Never waits."""
+        # A readable socket has unsolicited data, or the end of the connection.
         is_open = self._stream is not None and not self.is_stale and not self._stream.is_readable()
         self._looked_at = monotonic() if is_open else 0.0
         return is_open
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is a connection that another request could use, if it has come before the end of its time."""
+        """Whether there is an idle connection, which another request can use unless it is stale."""
         return self._idle_since is not None
 
     @property
     def is_stale(self) -> bool:
-        """Whether nothing has used the connection for so long that the next request makes another one."""
+        """Whether the connection has been idle for so long that the next request makes another one."""
         idle_since = self._idle_since
         return idle_since is None or monotonic() - idle_since >= self._settings.idle_seconds
 
@@ -82,17 +83,17 @@ class HttpConnection:
         on_status: Callable[[int], None] | None = None,
         with_shared: bool = True,
     ) -> Response:
-        """Send a request, once, and give the response: a context, inside of which its body is to be read.
+        """Send a request, once, and return the response: a context in which the caller reads the body.
 
-        `deadline`, a reading of `time.monotonic`, is that of the whole exchange, the body included; a callable is asked
-        again during each wait. `on_sending` is called when there is a connection, right before the first byte, and
-        prevents the request by raising; `on_status` with the status of the response. `with_shared` says whether the
-        headers of the settings are sent, which are for one server. A caller's thread connects to nothing: it leaves the
-        exchange to the I/O thread then.
+        `deadline`, a reading of `time.monotonic`, is for the whole exchange with the body; a callable is called again
+        during each wait. `on_sending` is called once there is a connection, right before the first byte, and prevents
+        the request by raising; `on_status` receives the status of the response. With `with_shared`, the request has the
+        headers of the settings too, which are for one server. A caller's thread does not connect: it leaves the
+        exchange to the I/O thread.
 
-        Raises `HttpClientError`: `ConnectFailed`, `TimedOut`, `ProtocolBroken`, `TooLong`, or itself if the connection
-        broke; `Interrupted`; what `on_sending` raises; ValueError for headers that cannot be sent. No request is sent a
-        second time.
+        Raises an `HttpClientError` (`ConnectFailed`, `TimedOut`, `ProtocolBroken`, `TooLong`, or the base class if the
+        connection broke), `Interrupted`, the exceptions of `on_sending`, and ValueError for headers that cannot be
+        sent. No request is sent a second time.
         """
         self._cut = False
         self._deadline = deadline
@@ -132,11 +133,11 @@ class HttpConnection:
         return response
 
     def interrupt(self) -> None:
-        """Make the request under way raise `Interrupted`. Before it is connected, its `on_sending` has to raise it."""
+        """Make the current request raise `Interrupted`. Before it is connected, its `on_sending` has to raise it."""
         with self._lock:
             self._cut = True
             if self._socket is not None:
-                # Closing the socket would not wake up the thread that waits. The other side may have closed it already.
+                # Closing the socket would not wake the thread that waits. The other side may have closed it already.
                 with contextlib.suppress(OSError):
                     self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -145,17 +146,15 @@ class HttpConnection:
         self._stream = self._idle_since = None
         with self._lock:
             if self._socket is not None:
-                # First of all: an exception of a signal handler may come before the next line.
+                # First, because a signal handler may raise before the next line.
                 self._socket.close()
                 self._socket = None
 
     def __del__(self) -> None:
-        # An exception of a signal handler may take the connection away from what would close it. Nothing else has a
-        # reference by now, so no lock is needed, which a finalizer may not take.
+        # A signal handler's exception may lose the connection before any code closes it. No other reference exists now,
+        # so the finalizer needs no lock, and it must take none.
         if self._socket is not None:
             self._socket.close()
-
-    # Inside.
 
     async def _connect(self, url: Url) -> None:
         self.close()
@@ -186,7 +185,7 @@ class HttpConnection:
         return b"%bContent-Length: %d\r\n\r\n" % (head, len(body))
 
     def _send_now(self, stream: Stream | TlsStream, data: bytes) -> int:
-        """How much of it was sent without waiting."""
+        """Send without waiting. Returns the number of bytes sent."""
         try:
             return stream.send_now(data, self._deadline)
         except (BrokenPipeError, ConnectionResetError):
@@ -201,7 +200,8 @@ class HttpConnection:
             self._sending_failed()
 
     def _sending_failed(self) -> None:
-        # A server may refuse a request before it has read all of it, and say why. If not, reading says the same.
+        # A server may refuse a request before it has read all of it, and its response says why. Without a response,
+        # receiving fails in the same way.
         if self._cut:
             raise Interrupted from None
 

@@ -1,10 +1,10 @@
-"""What goes wrong with a request. Messages name the host, and neither its path nor anything that was sent."""
+"""Errors of a request. Messages name the host, but neither its path nor any sent data."""
 
 from __future__ import annotations
 
 
 def is_own(error: BaseException) -> bool:
-    """Whether code of gaia has raised it, or what that called, and not a signal handler that ran meanwhile."""
+    """Whether code of gaia, or a library that it called, raised this; False for a signal handler that ran meanwhile."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
@@ -15,15 +15,15 @@ _OWN = frozenset({"gaia", "socket", "ssl"})
 
 
 class HttpClientError(OSError):
-    """The exchange came to nothing: the connection broke, or one of the classes below."""
+    """The exchange failed: the connection broke, or one of the subclasses says why."""
 
 
 class ConnectFailed(HttpClientError):
-    """There is no connection to the server: nothing of the request was sent."""
+    """There is no connection to the server; no byte of the request was sent."""
 
 
 class ProtocolBroken(HttpClientError):
-    """What came is no response by the rules of HTTP/1.1, or ended early."""
+    """The response violates HTTP/1.1, or ended early."""
 
 
 class TimedOut(HttpClientError):

@@ -1,7 +1,7 @@
 """`IoThread`: one thread per process for all exchanges over HTTP that no caller's thread makes.
 
-It runs while it has users: each channel to a server is one. Exchanges are coroutines that await the objects of
-`gaia.http.waits`. Whatever else may block, such as looking up a name, runs on a few helper threads.
+It runs while it has users: the channels to servers. Exchanges are coroutines that await the objects of
+`gaia.http.waits`. Other blocking work, such as looking up a name, runs on a few helper threads.
 """
 
 from __future__ import annotations
@@ -56,36 +56,36 @@ class Task:
         self.on_end = on_end
         self.exchange = exchange
         self.wait: Wait | None = None
-        """What it waits for; None while it runs, and before it has begun."""
+        """The current wait; None while the exchange runs, and before it has begun."""
         self.number = 0
-        """Of the wait: tells a timer whether it is for this one."""
+        """The number of the wait, by which a timer knows whether it belongs to this wait."""
         self.is_interrupted = False
-        """Whether its next wait raises `Interrupted`."""
+        """Whether the next wait raises `Interrupted`."""
 
     def interrupt(self) -> None:
-        """Raise `Interrupted` where the exchange waits, or else where it waits next."""
+        """Raise `Interrupted` in the current wait of the exchange, or else in its next one."""
         self._io.post(partial(self._io.interrupt, self))
 
 
 class Signal:
-    """Is set once, from any thread; exchanges and threads wait for it."""
+    """Any thread sets it once; exchanges and threads wait for it."""
 
     def __init__(self, io: IoThread) -> None:
         self._io = io
         self.latch = Latch()
         self._waits: list[tuple[Task, Wait]] = []
-        """Belongs to the I/O thread."""
+        """Only the I/O thread uses it."""
 
     def set(self) -> None:
         self.latch.open()
         self._io.post(self._wake)
 
     def within(self, seconds: float) -> Wait:
-        """Awaited, it gives whether the signal was set within so many seconds."""
+        """A wait that gives whether the signal was set within `seconds`."""
         return _SignalWait(self, time.monotonic() + seconds)
 
     def add(self, task: Task, wait: Wait) -> None:
-        """On the I/O thread: `task` waits for it."""
+        """Let `task` wait for the signal. On the I/O thread."""
         self._waits.append((task, wait))
         if self.latch.is_open:
             self._wake()
@@ -110,11 +110,11 @@ class _SignalWait(Wait):
 
 
 class IoThread:
-    """`post` is for any thread; all else but its life belongs to the I/O thread."""
+    """`post` is for any thread, `join` for its users; everything else is for the I/O thread."""
 
     def __init__(self) -> None:
         self.users: dict[object, Callable[[], object]] = {}
-        """Each with what is called if the thread fails. `_lock` of this module owns this and `is_over`."""
+        """Each user with the function to call if the thread fails. `_lock` of this module owns this and `is_over`."""
         self.is_over = False
         self._inbox: deque[Callable[[], object]] = deque()
         self._asleep = False
@@ -125,24 +125,23 @@ class IoThread:
         self._selector.register(self._wakes, selectors.EVENT_READ)
         self._ready: deque[tuple[Task, Any, BaseException | None]] = deque()
         self._timers: list[tuple[float, int, Task, int]] = []
-        """When to look at a task's deadline; the numbers are the entry's own and that of the wait."""
+        """When to look at a task's deadline; the numbers are the entry's own and the wait's."""
         self._count = itertools.count()
         self._tasks: set[Task] = set()
         self._jobs: dict[object, list[tuple[Task, Job]]] = {}
-        """Those that wait for the same job, by its key."""
+        """By the key of a job: the tasks that wait for it."""
         self._pool = DaemonPool(f"{_NAME}-helper", _MAX_HELPERS, is_engine=True)
         self.thread = EngineThread(self._run, _NAME, self._failed)
 
     def post(self, action: Callable[[], object]) -> None:
-        """Have the thread call `action`, after all that was posted before. Never waits."""
+        """Call `action` on the thread, after all actions posted before. Never waits."""
         self._inbox.append(action)
-        # First appended, then read; the thread does the opposite, so one of them sees the other.
+        # This thread appends, then looks at `_asleep`; the I/O thread sets `_asleep`, then looks at the inbox. So at
+        # least one of the two sees the other.
         if self._asleep:
             self._asleep = False
             with contextlib.suppress(OSError):
                 self._waker.send(b"\0")
-
-    # On the thread.
 
     def call_later(self, seconds: float, action: Callable[[], object]) -> None:
         async def later() -> None:
@@ -152,7 +151,7 @@ class IoThread:
         self.begin(Task(self, later(), lambda _: None))
 
     def resume(self, task: Task, value: object = None, error: BaseException | None = None) -> None:
-        """The wait of a task is over."""
+        """End the wait of a task."""
         wait = task.wait
         if wait is None:
             return
@@ -165,14 +164,14 @@ class IoThread:
         self._ready.append((task, value, error))
 
     def interrupt(self, task: Task) -> None:
-        """The wait of a task raises `Interrupted`. If it is over already, the next one does."""
+        """Raise `Interrupted` in the wait of a task. If the wait has just ended, the next one raises it."""
         if task.wait is not None:
             self.resume(task, error=Interrupted())
         elif not any(one is task and isinstance(error, Interrupted) for one, _, error in self._ready):
             task.is_interrupted = True
 
     def begin(self, task: Task, first: Wait | None = None) -> None:
-        """Drive a task. It waits for `first` if a caller's thread has driven its exchange before."""
+        """Drive a task. If a caller's thread has driven the exchange before, it now waits for `first`."""
         self._tasks.add(task)
         if first is None:
             self._ready.append((task, None, None))
@@ -258,7 +257,7 @@ class IoThread:
                 continue
             at = time_of(task.wait.deadline)
             if at is None or at > now:
-                # It was moved.
+                # The deadline was moved.
                 self._watch(task, at)
             elif isinstance(task.wait, Job):
                 self.resume(task, error=TimedOut(LATE))
@@ -274,7 +273,7 @@ class IoThread:
             if self.is_over:
                 for task in self._tasks:
                     self.resume(task, error=Interrupted())
-            # What becomes ready meanwhile comes next time.
+            # Exchanges that become ready meanwhile run in the next round.
             for _ in range(len(self._ready)):
                 self._step(*self._ready.popleft())
         self.close()
@@ -282,7 +281,7 @@ class IoThread:
     def _select(self) -> None:
         timeout: float | None = None
         if self._ready:
-            # Exchanges that gave others a turn: other threads get the interpreter, too.
+            # These exchanges gave other threads a turn; the sleep lets those have the interpreter.
             time.sleep(TURN_SECONDS)
             timeout = 0.0
         elif self._timers:
@@ -299,10 +298,8 @@ class IoThread:
             else:
                 self.resume(key.data, True)
 
-    # Its life.
-
     def join(self, seconds: float) -> bool:
-        """After the last release: False if one of its threads is still there after `seconds`."""
+        """After the last release: wait for the end of all threads. False if one still runs after `seconds`."""
         self.post(lambda: None)
         until = time.monotonic() + seconds
         if threading.current_thread() is not self.thread:
@@ -310,7 +307,7 @@ class IoThread:
         return self._pool.close(max(0.0, until - time.monotonic())) and not self.thread.is_alive()
 
     def close(self) -> None:
-        """Close the descriptors: at its end, and in a forked child, which has copies of them."""
+        """Close the descriptors: at the end of the thread, and in a forked child, which has copies of them."""
         self._selector.close()
         self._wakes.close()
         self._waker.close()
@@ -330,7 +327,7 @@ _current: set[IoThread] = set()
 
 
 def hold_io_thread(user: object, on_failure: Callable[[], object]) -> IoThread:
-    """The I/O thread of this process. It calls `on_failure` if it ends early. Raises RuntimeError if there is none."""
+    """The I/O thread of this process. It calls `on_failure` if it fails. Raises RuntimeError if none can start."""
     with _lock:
         found = next(iter(_current), None) or IoThread()
         if found.thread.ident is None:
@@ -345,7 +342,7 @@ def hold_io_thread(user: object, on_failure: Callable[[], object]) -> IoThread:
 
 
 def release_io_thread(user: object, io: IoThread, seconds: float = _JOIN_SECONDS) -> bool:
-    """`user` needs it no more. The last user waits for its end; False if it is still there after `seconds`."""
+    """Release it. The last user waits for the end of the thread; False if it still runs after `seconds`."""
     with _lock:
         io.users.pop(user, None)
         io.is_over = io.is_over or not io.users

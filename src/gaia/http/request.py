@@ -1,4 +1,4 @@
-"""What a request consists of besides its body: the settings of all requests to one server, cookies, and the head."""
+"""The head of a request: the settings of all requests to one server, cookies, and headers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _TOKEN = frozenset(string.ascii_letters + string.digits + "!#$%&'*+-.^_`|~")
 
 
 class Cookies(CookieJar):
-    """As many cookies as a request can repeat, the first ones first. Thread-safe."""
+    """Keeps cookies up to 8,192 characters in all, and ignores further ones. Thread-safe."""
 
     has_any = False
-    """Whether a cookie was ever kept."""
+    """Whether it has ever kept a cookie."""
 
     def header_for(self, url: Url) -> str | None:
         """The value of the header ``Cookie``; None if there is none to send."""
@@ -34,13 +34,13 @@ class Cookies(CookieJar):
         return request.get_header("Cookie")
 
     def take(self, url: Url, set_cookie: Sequence[str]) -> None:
-        """Keep what the headers ``Set-Cookie`` of the response to a request to `url` say."""
+        """Keep the cookies in the headers ``Set-Cookie`` of a response from `url`."""
         self.extract_cookies(cast("HTTPResponse", _Answer(set_cookie)), _asking(url))
 
     def set_cookie(self, cookie: Cookie) -> None:
         value = cookie.value or ""
         if not (value.isascii() and value.isprintable()):
-            # It could not be sent.
+            # A header cannot carry it.
             return
         others = sum(_size(other) for other in self if (other.name, other.path) != (cookie.name, cookie.path))
         if others + _size(cookie) <= _MAX_CHARACTERS:
@@ -49,7 +49,7 @@ class Cookies(CookieJar):
 
 
 class _Answer:
-    """What a cookie jar looks at of a response."""
+    """The part of a response that `CookieJar` uses."""
 
     def __init__(self, set_cookie: Sequence[str]) -> None:
         self._message = Message()
@@ -61,7 +61,7 @@ class _Answer:
 
 
 def _asking(url: Url) -> Request:
-    """What a cookie jar looks at of a request."""
+    """The part of a request that `CookieJar` uses."""
     return Request(str(url))  # noqa: S310 - nothing is opened with it
 
 
@@ -71,26 +71,25 @@ def _size(cookie: Cookie) -> int:
 
 @dataclass(frozen=True)
 class HttpSettings:
-    """Immutable but for the cookies; connections on any thread use the same one."""
+    """Settings of all requests to one server, for connections on any thread. Immutable except for the cookies."""
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Sent with every request; those of a request come in addition, and count where both have one."""
+    """Sent with every request. A header of the request itself replaces the one of the same name here."""
     tls: ssl.SSLContext | None = None
-    """What certificates are trusted; None where no URL and no proxy is ``https``. See `tls_context`."""
+    """The trusted certificates (see `tls_context`); None if no URL and no proxy is ``https``."""
     proxies: Proxies = field(default_factory=Proxies)
-    """Usually `Proxies.from_environment()`."""
     cookies: Cookies = field(default_factory=Cookies, repr=False)
     connect_seconds: float = 10.0
-    """For connection, proxy and TLS together; the deadline of the request holds besides."""
+    """For connection, proxy and TLS together. The deadline of the request applies too."""
     idle_seconds: float = 3.0
-    """How long a connection is kept without a request. Proxies often close idle connections after 5 s, and a request
-    that is sent in that moment is lost."""
+    """How long an idle connection is kept. Proxies often close one after 5 s, and a request that is sent in that moment
+    is lost."""
     max_bytes: int = 16 * 1024 * 1024
-    """Of the decompressed body of a success. A longer one raises `TooLong`; that of a failure is cut at 64 KiB."""
+    """Of the decompressed body of a success. A longer one raises `TooLong`. The body of a failure is cut at 64 KiB."""
 
 
 def encode_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
-    """Request line and headers, without the empty line at the end. Raises ValueError, which shows no value."""
+    """Request line and headers, without the empty line at the end. Raises ValueError, whose message shows no value."""
     lines = [f"{method} {target} HTTP/1.1\r\n"]
     for name, value in headers.items():
         if not name or not _TOKEN.issuperset(name):
@@ -105,5 +104,5 @@ def encode_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
 
 
 def merged(*several: Mapping[str, str]) -> dict[str, str]:
-    """All headers; of those with the same name, in whatever case, the last one."""
+    """All headers. Of several with the same name, in any case, the last one counts."""
     return dict({name.lower(): (name, value) for headers in several for name, value in headers.items()}.values())

@@ -1,4 +1,4 @@
-"""`Response`: what a server answered, with a body that is read within limits."""
+"""`Response`: the status, the headers and the body of a response, which is read within limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EVENTS = b"text/event-stream"
 class Response:
     """A context, which has to be left before the connection is used again. For one exchange.
 
-    A connection is used again if the body was read to its end; otherwise leaving the context closes it.
+    If the body was read to its end, another request can use the connection; otherwise leaving the context closes it.
     """
 
     __slots__ = (
@@ -43,12 +43,12 @@ class Response:
         """`receive` feeds data to `parser`. Raises `ProtocolBroken` for an encoding that was not asked for."""
         self.status = parser.status
         self.headers = headers = parser.headers
-        """As in `ResponseParser`; see `header`."""
+        """As in `ResponseParser`."""
         self._parser: ResponseParser | None = parser
         self._receive = receive
         self._done = done
         self._content: bytes | None = None
-        """The whole body, once it was read at once."""
+        """The whole body, once it was read."""
         self._settings = settings
         encoding = headers.get(b"content-encoding")
         self._body = None if encoding is None else self._limited(headers, encoding)
@@ -61,7 +61,7 @@ class Response:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of the body has come, read or not. Never waits."""
+        """Whether the whole body has arrived, read or not. Never waits."""
         return self._parser is None or self._parser.complete
 
     def header(self, name: bytes) -> str | None:
@@ -80,7 +80,7 @@ class Response:
         return content
 
     def read_now(self) -> bytes | None:
-        """The whole body, if it was read before, or has come in one short and plain piece. Never waits."""
+        """The whole body, if it was read before, or has arrived in one short and plain piece. Never waits."""
         if self._content is None:
             parser = self._open()
             body = parser.body
@@ -90,7 +90,7 @@ class Response:
         return self._content
 
     async def chunk(self) -> bytes:
-        """The next piece of the body, as it comes; nothing at its end. Raises as `read`, after which it gives all."""
+        """The next piece of the body, as it arrives; empty at the end. After `read`, all of it. Raises as `read`."""
         if self._content is not None:
             content, self._content = self._content, b""
             return content
@@ -116,7 +116,7 @@ class Response:
                 await self._receive()
 
     def close(self) -> None:
-        """Leave the context. Harmless when it was left."""
+        """Leave the context. May be called again."""
         if self._parser is not None:
             self._parser = None
             self._done()
@@ -131,7 +131,7 @@ class Response:
 
     def _limited(self, headers: dict[bytes, bytes], encoding: bytes) -> LimitedBody:
         is_stream = headers.get(b"content-type", b"")[:17].lower() == _EVENTS
-        # Each event of a stream has a limit of its own.
+        # Each event of a stream has its own limit.
         limit = math.inf if is_stream else self._settings.max_bytes
         return LimitedBody(limit, status=self.status, encoding=encoding.decode("latin-1"))
 

@@ -1,7 +1,7 @@
-"""`ResponseLimits`: how much of an HTTP response httpx2 reads, for every client that talks to something outside.
+"""`ResponseLimits`: limits the size and the time of HTTP responses that clients of httpx2 read.
 
-A client gets the limits as an event hook, which httpx2 calls before anything reads the body: the client itself, an
-authorization or an SDK. Needs httpx2.
+A client gets the limits as an event hook, which httpx2 calls before the client, an authorization or an SDK reads the
+body. Needs httpx2.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from gaia.http.body import LimitedBody
 from gaia.http.errors import ProtocolBroken, TooLong
 
 ACCEPT_ENCODING = {"Accept-Encoding": "gzip"}
-"""The header for a client with limits: other encodings are refused."""
+"""For the headers of a client with limits, because the limits refuse other encodings."""
 
 
-class ResponseTooLong(httpx2.ReadError):
-    """The body is longer than the limits allow."""
+class ResponseTooLong(httpx2.ReadError): ...
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,10 @@ class ResponseLimits:
     """Limits for the responses of one client. Thread-safe."""
 
     max_bytes: int
-    """Of the decompressed body of a success. A longer one raises `ResponseTooLong` where it is read."""
+    """Of the decompressed body of a success. Reading a longer one raises `ResponseTooLong`."""
     seconds: float = math.inf
-    """For the whole body, from the headers on: `httpx2.ReadTimeout`. Looked at whenever something comes; the client's
-    timeout is for silence. A client that is interrupted in another way needs none."""
+    """For the whole body, from the headers on; then `httpx2.ReadTimeout`. Checked whenever data arrives; the client's
+    own timeout ends a silent response."""
 
     def apply(self, response: httpx2.Response) -> None:
         """The event hook ``response`` of a synchronous client. Raises `httpx2.DecodingError` for unknown encodings."""
@@ -40,14 +39,14 @@ class ResponseLimits:
         response.stream = _Limited(response.stream, *self._body_of(response))
 
     async def apply_async(self, response: httpx2.Response) -> None:
-        """The same for an asynchronous client."""
+        """The event hook of an asynchronous client."""
         assert isinstance(response.stream, httpx2.AsyncByteStream), "an asynchronous client's"
         response.stream = _AsyncLimited(response.stream, *self._body_of(response))
 
     def _body_of(self, response: httpx2.Response) -> tuple[LimitedBody, float]:
         encoding = response.headers.pop("Content-Encoding", "identity")
-        # The charset is the server's choice, too, and Python knows some that decompress (bz2) or take quadratic time.
-        # Events and JSON are UTF-8; a byte order mark is no part of them.
+        # The server also chooses the charset, and Python knows some that decompress (bz2) or take quadratic time.
+        # Events and JSON are UTF-8; a byte order mark does not belong to them.
         response.encoding = "utf-8-sig"
         try:
             body = LimitedBody(self.max_bytes, status=response.status_code, encoding=encoding)

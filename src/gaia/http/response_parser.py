@@ -1,7 +1,7 @@
-"""The responses that one connection brings, from bytes to head and body. Sans I/O; the parser is llhttp.
+"""`ResponseParser`: the heads and bodies of the responses on one connection. Sans I/O; it uses the parser llhttp.
 
-llhttp refuses what makes the end of a response ambiguous: a length beside chunks, two lengths, line feeds without
-carriage returns, spaces before a colon. What it lets pass is checked here.
+llhttp refuses heads that make the end of a response ambiguous: a length beside chunks, two lengths, line feeds without
+carriage returns, spaces before a colon. This module checks the rest.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import httptools
 from gaia.http.errors import ProtocolBroken, TooLong
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Of what is no body: heads, those of 1xx responses before it included, trailers, extensions of chunks. What comes
-without a byte of the body counts together."""
+"""For heads (also of preceding 1xx responses), trailers and extensions of chunks. All data between two pieces of body
+counts together."""
 
 MAX_HEADERS = 256
 
@@ -25,7 +25,7 @@ class _Surplus(Exception):
 
 
 class ResponseParser:
-    """For one connection and one thread. `begin` before each request, `feed` until `complete`."""
+    """For one connection and one thread. Call `begin` before each request, then `feed` until `complete`."""
 
     __slots__ = (
         "_bodyless",
@@ -44,21 +44,21 @@ class ResponseParser:
 
     def __init__(self) -> None:
         self.body: list[bytes] = []
-        """What has come of the body and was not taken out yet."""
-        # The parser keeps the method, so the list stays the same one.
+        """The pieces of the body that have arrived and were not taken out yet."""
+        # The parser keeps this method, so the list must stay the same object.
         self.on_body = self.body.append
         self.begin()
         self._parser = httptools.HttpResponseParser(self)
 
     def begin(self, *, bodyless: bool = False) -> None:
-        """Expect the response to a new request; `bodyless` for HEAD and CONNECT, after which nothing else is read."""
+        """Expect the response to a new request; with `bodyless` (HEAD, CONNECT) it ends after the head."""
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
-        """By lower-case name. Several values are joined as the rules say; those of Set-Cookie with a line feed."""
+        """By lower-case name. Several values are joined by commas; those of Set-Cookie by line feeds."""
         self.has_head = False
         self.complete = False
         self.keep_alive = False
-        """Whether the connection can be used again, once the response is complete."""
+        """Whether another request can use the connection once the response is complete."""
         self._bodyless = bodyless
         self._raw: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
@@ -66,14 +66,14 @@ class ResponseParser:
         self.body.clear()
 
     def feed(self, data: bytes) -> None:
-        """Take what the connection brought; no data means that it is closed. Raises `ProtocolBroken` and `TooLong`."""
+        """Parse data of the connection; empty data means that it was closed. Raises `ProtocolBroken` and `TooLong`."""
         if not data:
             self._end()
             return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
-            # Only an exception of a signal handler is raised within the callbacks besides ours.
+            # Besides ours, only a signal handler's exception can be raised in the callbacks.
             if not isinstance(error.__context__, _Surplus):
                 raise (error.__context__ or error) from None
             self.keep_alive = False
@@ -95,11 +95,11 @@ class ResponseParser:
             raise ProtocolBroken("the server closed the connection without a response")
         if b"transfer-encoding" in self.headers or b"content-length" in self.headers:
             raise ProtocolBroken("the server closed the connection before the end of the response")
-        # The end of the connection is that of the body.
+        # The end of the connection ends the body.
         self.complete = True
         self.keep_alive = False
 
-    # What the parser calls.
+    # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
         if self.complete:

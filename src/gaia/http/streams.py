@@ -1,4 +1,4 @@
-"""The bytes of one connection: a TCP socket, or TLS over one, or TLS over the TLS to a proxy."""
+"""The byte streams of one connection: a TCP socket, TLS over it, or TLS over the TLS to a proxy."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _CA_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/ssl/ca-bundle.pem",
 )
-"""Where systems keep their certificates: a Python from elsewhere may look in none of these places."""
+"""Where systems keep their certificates. A Python that was not built for the system may look in none of these
+places."""
 
 
 class Stream:
-    """A connected socket, for one exchange at a time. Raises `TimedOut`, and OSError for a connection that broke."""
+    """A connected socket, for one exchange at a time. Raises `TimedOut`, and OSError if the connection broke."""
 
     __slots__ = ("_readable", "_socket", "_writable")
 
@@ -33,7 +34,7 @@ class Stream:
         self._writable: Ready | None = None
 
     def send_now(self, data: bytes | memoryview, deadline: Deadline) -> int:
-        """Send what can be sent without waiting: so many bytes."""
+        """Send as much as is possible without waiting. Returns the number of bytes sent."""
         at = deadline() if callable(deadline) else deadline
         if at is not None and at <= monotonic():
             raise TimedOut(LATE)
@@ -51,10 +52,10 @@ class Stream:
                 raise TimedOut(LATE)
 
     async def receive(self, deadline: Deadline) -> bytes:
-        """What has come, at least one byte; nothing if the other side sends no more."""
+        """The available data, at least one byte; empty if the other side sends no more."""
         self._readable.deadline = deadline
         while True:
-            # Always, also if something is there: an exchange that never waits would keep all others waiting.
+            # Even if data is available: an exchange that never waits would block all others.
             if not await self._readable:
                 raise TimedOut(LATE)
             try:
@@ -63,7 +64,7 @@ class Stream:
                 continue
 
     def receive_here(self, deadline: Deadline) -> bytes:
-        """As `receive`, in this thread. A coroutine for each call takes too long."""
+        """`receive`, waiting in this thread. A coroutine for each call would take too long."""
         self._readable.deadline = deadline
         while self._readable.here():
             try:
@@ -73,15 +74,15 @@ class Stream:
         raise TimedOut(LATE)
 
     def is_readable(self) -> bool:
-        """Whether data or the end of the connection has come. Never waits."""
+        """Whether data or the end of the connection has arrived. Never waits."""
         return self._readable.is_ready()
 
 
 class TlsStream:
-    """Like `Stream`. `shake_hands` comes first.
+    """TLS over a stream, with the same methods. Call `shake_hands` first.
 
-    Python's TLS sockets wait in ways of their own, and cannot be stacked. Here the library only turns bytes into bytes;
-    all waiting is that of the stream below, which has the deadlines and can be interrupted.
+    Python's TLS sockets cannot wait as `gaia.http.waits` requires, and cannot be stacked. Here the TLS library only
+    converts bytes; the stream below does all waiting, with deadlines and interruptions.
     """
 
     __slots__ = ("_below", "_incoming", "_outgoing", "_tls")
@@ -101,7 +102,7 @@ class TlsStream:
                 await self._flush(deadline)
                 await self._fill(deadline)
             except ssl.SSLError:
-                # The other side learns why.
+                # Tell the other side the reason.
                 await self._flush(deadline)
                 raise
             else:
@@ -109,18 +110,18 @@ class TlsStream:
                 return
 
     def send_now(self, data: bytes | memoryview, deadline: Deadline) -> int:  # noqa: ARG002 - as `Stream`
-        """TLS may have to wait for what it sends: nothing."""
+        """Sends nothing, because TLS may have to wait before it sends."""
         return 0
 
     async def send(self, data: bytes | memoryview, deadline: Deadline) -> None:
         rest = memoryview(data)
         while rest:
-            # Into memory, which takes all of it.
+            # The write goes to memory, which takes all of it.
             rest = rest[self._tls.write(rest[:_PIECE_BYTES]) :]
             await self._flush(deadline)
 
     async def receive(self, deadline: Deadline) -> bytes:
-        """As `Stream.receive`. An end without TLS's own end counts as one: many servers leave that out."""
+        """As `Stream.receive`. A connection may end without TLS's closing message, because many servers omit it."""
         while True:
             try:
                 return self._tls.read(_PIECE_BYTES)
@@ -157,7 +158,7 @@ def tls_context() -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=file or None, capath=folder or None)
     except OSError as error:
-        # It does not say which file.
+        # The error does not name the file.
         raise OSError(f"{file or folder}: {error.strerror or error}") from error
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -1,4 +1,4 @@
-"""`Url`: where a request goes, as the parts that a request is made of; and which proxy leads there."""
+"""`Url`: an absolute URL in the parts that a request needs. `Proxies`: the proxies for it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 from urllib.request import getproxies
 
 _PORTS = {"http": 80, "https": 443}
-# What may stand in a path or a query as it is (RFC 3986); a percent sign is taken to be the beginning of an escape.
+# Characters that a path or a query may have unescaped (RFC 3986). A percent sign counts as the start of an escape.
 _PATH = "/:@!$&'()*+,;=-._~%"
 _QUERY = _PATH + "?"
 
 
 @dataclass(frozen=True)
 class Url:
-    """An absolute URL of ``http`` or ``https``, without user, password and fragment. Immutable."""
+    """An absolute URL of ``http`` or ``https``, without user, password and fragment."""
 
     scheme: str
     host: str
     """In lower case and in ASCII; an IPv6 address without brackets."""
     port: int
     target: str
-    """Path and query, as they stand in a request line."""
+    """Path and query, as in a request line."""
 
     @classmethod
     def parse(cls, text: str) -> Url:
-        """Raises ValueError, which does not show the URL: it may hold secrets."""
+        """Raises ValueError, whose message does not show the URL, because it may hold secrets."""
         stripped = text.strip()
         if not stripped.isprintable():
             raise ValueError("url: it has line breaks or other control characters")
@@ -55,7 +55,7 @@ class Url:
 
     @cached_property
     def origin(self) -> tuple[str, str, int]:
-        """Scheme, host and port: URLs with the same origin lead to the same server."""
+        """Scheme, host and port. URLs with the same origin have the same server."""
         return (self.scheme, self.host, self.port)
 
     @cached_property
@@ -70,7 +70,7 @@ class Url:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def join(self, reference: str) -> Url:
-        """Where `reference`, such as the header ``Location``, leads from here. Raises ValueError like `parse`."""
+        """The URL of a `reference`, such as the header ``Location``, relative to this one. Raises ValueError."""
         try:
             joined = urljoin(str(self), reference.strip())
         except ValueError as error:
@@ -78,7 +78,7 @@ class Url:
         return self.parse(joined)
 
     def without_query(self) -> str:
-        """For messages: what follows the path may be secret."""
+        """For messages: the query may be secret."""
         return str(self).partition("?")[0]
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ def credentials_of(text: str) -> tuple[str, str] | None:
 
 def _ascii_host(host: str) -> str:
     if ":" in host:
-        # Raises ValueError for what is no address; the scope of a link-local one follows a percent sign.
+        # Raises ValueError for an invalid address. The scope of a link-local address follows a percent sign.
         address, percent, scope = host.partition("%")
         return ipaddress.IPv6Address(address).compressed + percent + scope
     try:
@@ -111,7 +111,7 @@ def _ascii_host(host: str) -> str:
 
 @dataclass(frozen=True)
 class Proxy:
-    """Makes tunnels for ``https``, and passes requests of ``http`` on."""
+    """A proxy makes tunnels for ``https``, and forwards requests of ``http``."""
 
     url: Url
     authorization: str | None = field(default=None, repr=False)
@@ -119,7 +119,7 @@ class Proxy:
 
     @classmethod
     def parse(cls, text: str) -> Proxy:
-        """Raises ValueError, which does not show the user and the password."""
+        """Raises ValueError, whose message does not show the user and the password."""
         url = text if "://" in text else f"http://{text}"
         scheme = urlsplit(url).scheme
         if scheme not in ("http", "https"):
@@ -130,18 +130,18 @@ class Proxy:
 
 @dataclass(frozen=True)
 class Proxies:
-    """The proxies for each scheme, and the hosts that need none. Immutable."""
+    """The proxies for each scheme, and the hosts that need none."""
 
     by_scheme: Mapping[str, Proxy] = field(default_factory=dict)
     """For ``http``, ``https`` and ``all``."""
     excepted: tuple[str, ...] = ()
-    """As in ``NO_PROXY``: names, which stand for those below them too, addresses, networks, ``*``."""
+    """As in ``NO_PROXY``: host names (each with its subdomains), addresses, networks, ``*``."""
 
     @classmethod
     def from_environment(cls) -> Proxies:
-        """``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``, in small letters or capitals.
+        """The proxies of ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``, in lower or upper case.
 
-        On macOS and Windows the settings of the system, if there is none of them. Raises ValueError.
+        Without these variables, macOS and Windows have proxies in the settings of the system. Raises ValueError.
         """
         found = getproxies()
         by_scheme = {scheme: Proxy.parse(found[scheme]) for scheme in ("http", "https", "all") if found.get(scheme)}

@@ -1,8 +1,8 @@
-"""What an exchange over HTTP waits for, and how one thread waits for it.
+"""The objects that an exchange over HTTP awaits, and functions that drive an exchange on one thread.
 
-An exchange is a coroutine that knows neither threads nor selectors: it awaits the objects below, and the thread that
-drives it decides how to wait. `run` waits in the calling thread. `run_here` does so too, and stops where only the I/O
-thread may go on. `gaia.http.io_thread` drives many exchanges at once.
+An exchange is a coroutine that uses neither threads nor selectors: the thread that drives it decides how to wait. `run`
+waits in the calling thread. `run_here` does so too, but stops where only the I/O thread may continue.
+`gaia.http.io_thread` drives many exchanges at once.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Deadline = float | Callable[[], float | None] | None
-"""A reading of `time.monotonic`, or what gives one whenever it is needed, or None for no limit."""
+"""A reading of `time.monotonic`, or a function that returns the current one, or None for no limit."""
 
 TURN_SECONDS = 50e-6
 """Long enough for a thread that waits for the interpreter to get it."""
 
 MAX_SECONDS = 3600.0
-"""Of one wait: the system takes no very large numbers."""
+"""The longest single wait, because the system accepts no very large numbers."""
 
 LATE = "the deadline of the request has passed"
 
@@ -39,7 +39,7 @@ def time_of(deadline: Deadline) -> float | None:
 
 
 class Wait(ABC):
-    """Awaited, it gives what the exchange goes on with; for one exchange at a time."""
+    """An exchange awaits it, and gets its result. For one exchange at a time."""
 
     __slots__ = ("deadline",)
 
@@ -54,11 +54,11 @@ class Wait(ABC):
 
     @abstractmethod
     def here(self) -> object:
-        """Wait in this thread. What it returns or raises goes to the exchange."""
+        """Wait in this thread. The exchange gets its return value or exception."""
 
 
 class Ready(Wait):
-    """Until a socket can be read from or written to. Gives False if the deadline passes first."""
+    """Waits until a socket can be read from or written to. Gives False if the deadline passes first."""
 
     __slots__ = ("_poll", "events", "socket")
 
@@ -72,13 +72,13 @@ class Ready(Wait):
         self._poll.register(waited_for, self.events)
 
     def is_ready(self) -> bool:
-        """Never waits. Also true at the end of the connection."""
+        """Whether the socket is ready, or its connection has ended. Never waits."""
         return bool(self._poll.poll(0))
 
     def here(self) -> bool:
         poll, deadline = self._poll.poll, self.deadline
         while True:
-            # It may have been moved.
+            # The deadline may have been moved.
             at = deadline() if callable(deadline) else deadline
             left = None if at is None else min(at - monotonic(), MAX_SECONDS) * 1000
             if left is not None and left <= 0:
@@ -88,7 +88,7 @@ class Ready(Wait):
 
 
 class Sleep(Wait):
-    """Until a time has come: the deadline."""
+    """Waits until the deadline."""
 
     __slots__ = ()
 
@@ -98,7 +98,7 @@ class Sleep(Wait):
 
 
 class Turn(Wait):
-    """Until other exchanges and other threads have had their turn."""
+    """Waits until other exchanges and other threads have had their turn."""
 
     __slots__ = ()
 
@@ -109,7 +109,7 @@ class Turn(Wait):
 
 
 class IoThreadOnly(Wait):
-    """Until the caller's thread has left the exchange to the I/O thread."""
+    """Waits until the caller's thread has left the exchange to the I/O thread."""
 
     __slots__ = ()
 
@@ -118,10 +118,10 @@ class IoThreadOnly(Wait):
 
 
 class Job(Wait):
-    """Until a function that may block has returned on a thread of `pool`. Gives what it returns; raises what it raises.
+    """Waits for a function that may block, on a thread of `pool`. Gives its return value, or raises its exception.
 
-    Without a pool, the I/O thread's helpers run it. Jobs with the same key at the same time are done once. Raises
-    `TimedOut` if the deadline passes first; the function runs on.
+    Without a pool, a helper of the I/O thread runs it. Jobs with the same key at the same time run once. Raises
+    `TimedOut` if the deadline passes first; the function still runs on.
     """
 
     __slots__ = ("function", "key", "pool")
@@ -143,7 +143,7 @@ class Job(Wait):
 
 
 def run(exchange: Exchange[T]) -> T:
-    """Drive an exchange to its end, waiting in this thread for whatever it awaits."""
+    """Drive an exchange to its end. All waiting is in this thread."""
     results: list[T] = []
 
     async def keep() -> None:
@@ -154,7 +154,7 @@ def run(exchange: Exchange[T]) -> T:
 
 
 def run_here(exchange: Exchange[object], *, waits_for_all: bool = False) -> Wait | None:
-    """Drive an exchange on a caller's thread. None at its end, or the `Wait` with which the I/O thread goes on."""
+    """Drive an exchange on a caller's thread. None at its end, or the `Wait` at which the I/O thread takes over."""
     step: Callable[[Any], Wait] = exchange.send
     value: object = None
     while True:
