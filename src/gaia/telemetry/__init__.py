@@ -6,8 +6,8 @@
 - `configuration`, `exporters` and `metrics_page`: an SDK, for applications without their own.
 
 Invariants: the library uses only the OpenTelemetry API and sets nothing global; without an SDK a call costs about a
-microsecond more. An exception of the application's providers costs the span or the figure, never the request.
-Importing this package imports none of its modules.
+microsecond more. An exception of the application's providers costs the span or the figure, never the request. Importing
+this package imports none of its modules.
 """
 
 from __future__ import annotations

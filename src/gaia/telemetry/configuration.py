@@ -106,7 +106,7 @@ def configure(
 
 
 def sdk_missing() -> str | None:
-    """A message for users if OpenTelemetry has no SDK here and drops all spans and metrics; None if it has one."""
+    """A message for users if the OpenTelemetry SDK is missing and nothing can be recorded; None otherwise."""
     return None if importlib.util.find_spec("opentelemetry.sdk") is not None else _missing("the OpenTelemetry SDK")
 
 
@@ -115,7 +115,7 @@ def _missing(what: str) -> str:
 
 
 def tracer_provider() -> TracerProvider:
-    """The SDK's provider of this process. If there is none, it sets one that samples every trace."""
+    """The SDK's provider of this process. If there is none, this sets one that samples every trace."""
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.sampling import ALWAYS_ON
@@ -148,7 +148,7 @@ class _Otlp(NamedTuple):
     timeout: float | None
 
     def options(self, signal: str) -> dict[str, Any]:
-        """The options of an exporter for one signal, with the URL that exporters derive from the endpoint."""
+        """The options of an exporter for one signal, with the URL that the exporter would derive from the endpoint."""
         url = None if self.endpoint is None else f"{self.endpoint.rstrip('/')}/v1/{signal}"
         return {"endpoint": url, "headers": self.headers, "timeout": self.timeout}
 

@@ -37,7 +37,7 @@ _BY_VARIABLE: Final[dict[str, CaptureMode]] = {
 
 _PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _MAX_PLAIN: Final = 4 * MAX_CHARACTERS
-"""Bytes of JSON that may be recorded unchanged. A longer value has more than `MAX_CHARACTERS`."""
+"""Bytes of JSON that may be recorded unchanged. A longer value has more than `MAX_CHARACTERS` characters."""
 _MAX_UNCUT = 1024
 
 Kind = Literal["arguments", "result"]
@@ -48,7 +48,7 @@ class Recorded(NamedTuple):
 
     server: str
     tool: str
-    """The tool's or the prompt's name."""
+    """The name of the tool or the prompt."""
     kind: Kind
     mode: CaptureMode
     """Never "off"."""
@@ -65,7 +65,7 @@ _hook: ContentHook | None = None
 def set_content_hook(hook: ContentHook | None) -> None:
     """Let `hook` decide what spans record of arguments and results; None removes it. Applies to the whole process.
 
-    It runs on the thread that makes the call, or on a callback thread. If it raises, the value is not recorded.
+    The hook runs on the thread that makes the call, or on a callback thread. If it raises, the value is not recorded.
     """
     global _hook  # noqa: PLW0603 - one hook for the process, as the tracer is one
     _hook = hook
@@ -73,8 +73,8 @@ def set_content_hook(hook: ContentHook | None) -> None:
 
 def default_mode() -> CaptureMode:
     """The mode in `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`; "redacted" for no or an unknown value."""
-    # Every recorded call asks, and `os.environ` takes 2 µs for a variable that is not set. Its dict has no public name;
-    # if the private name changes, `os.environ` is asked.
+    # Every recorded call reads it, and `os.environ` takes 2 µs for a variable that is not set. Its dict has no public
+    # name; if the private name changes, `os.environ` is used.
     if _ENCODED_VARIABLE not in getattr(os.environ, "_data", _ALWAYS):
         return "redacted"
     return _BY_VARIABLE.get(os.environ.get(CAPTURE_VARIABLE, "").strip().lower(), "redacted")
@@ -99,8 +99,8 @@ class ContentPolicy(msgspec.Struct, frozen=True):
 def measured(recorded: Recorded, redact: Callable[[str], str] | None) -> tuple[int | None, str | None]:
     """The bytes of a value as JSON, and the text to record; each may be None. Never raises.
 
-    `redact` masks the known secrets. It must change every text that contains a text which it changes. Without it, and
-    in the mode "off", nothing is recorded.
+    `redact` masks the known secrets. If it changes a text, it must change every longer text that contains it. Without
+    `redact`, and in the mode "off", nothing is recorded.
     """
     encoded = _plain_json(recorded.value)
     try:
@@ -126,7 +126,7 @@ def measured(recorded: Recorded, redact: Callable[[str], str] | None) -> tuple[i
 def _plain_json(value: Any) -> bytes | None:
     """A value of dicts, lists, texts and ordinary numbers as JSON: the same bytes as `_encode`, but faster.
 
-    None for everything else: other types, keys that are not texts, numbers that the two encoders write differently.
+    None for other types, for keys that are not texts, and for numbers that the two encoders write differently.
     """
     try:
         encoded = orjson.dumps(value, option=_PLAIN)
@@ -143,7 +143,7 @@ def _uncut_text(encoded: bytes) -> str | None:
     if len(encoded) > _MAX_PLAIN:
         return None
     text = encoded.decode()
-    # Each key and each value takes at most 6 more characters of the room than in JSON.
+    # In the room of `masked`, each key and each value takes at most 6 characters more than in JSON.
     if len(text) > _MAX_UNCUT and len(text) + 6 * (text.count(",") + text.count(":") + 1) > MAX_CHARACTERS:
         return None
     return text

@@ -39,7 +39,7 @@ class JsonLinesExporter(SpanExporter):
             try:
                 written = os.write(self._descriptor, lines)
             except OSError:
-                # A full disk must not disturb a call. The result tells the SDK.
+                # A full disk must not disturb a call. The result tells the SDK of the failure.
                 return SpanExportResult.FAILURE
         # The disk may have become full during the write.
         return SpanExportResult.SUCCESS if written == len(lines) else SpanExportResult.FAILURE
@@ -72,17 +72,17 @@ def readable_line(span: ReadableSpan, *, with_ids: bool = True) -> str:
 
 
 _MAX_SPANS = 1000
-"""Spans kept of one trace. Beyond that, ended spans are written before the trace is complete."""
+"""Ended spans kept of one trace. At this number they are written before the trace is complete."""
 
 _MAX_TRACES = 1000
-"""Traces that are kept. Beyond that, the oldest is written before it is complete."""
+"""When there are more, the oldest trace is written before it is complete."""
 
 _MIN_WIDTH = 40
 """Columns for the text of a span at any depth of the tree."""
 
 
 _Glyphs = tuple[str, str, str]
-"""Before a child, before the last one, and beside the parts of a child."""
+"""The prefixes of a child, of the last child, and of the lines beside a child's own children."""
 
 _LINES = ("├─ ", "└─ ", "│  ")
 _ASCII = ("|- ", "`- ", "|  ")
@@ -97,7 +97,7 @@ class _Trace:
 class TraceTree(SpanProcessor):
     """Writes each trace when the last of its open spans has ended. Thread-safe.
 
-    On a terminal long lines are folded; elsewhere each span is one line.
+    On a terminal it folds long lines; elsewhere each span is one line.
     """
 
     def __init__(self, out: TextIO) -> None:
@@ -142,7 +142,7 @@ class TraceTree(SpanProcessor):
         self.force_flush()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:  # noqa: ARG002 - the SDK's name
-        """Write all ended spans, also those of incomplete traces."""
+        """Write all ended spans, also of incomplete traces."""
         for trace in list(self._traces.values()):
             with self._lock:
                 ended, trace.ended = trace.ended, []
@@ -168,7 +168,7 @@ def tree_lines(spans: Iterable[ReadableSpan], glyphs: _Glyphs = _LINES, width: i
     ordered = sorted(spans, key=lambda span: span.start_time or 0)
     known = {span.context.span_id for span in ordered if span.context is not None}
     children: dict[int | None, list[ReadableSpan]] = {}
-    """By parent; None for those at the left."""
+    """By the id of the parent; None for spans at the left."""
     for span in ordered:
         parent = span.parent.span_id if span.parent is not None and span.parent.span_id in known else None
         children.setdefault(parent, []).append(span)

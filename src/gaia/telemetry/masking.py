@@ -14,7 +14,7 @@ from gaia.runtime.redaction import MASK, SECRET_WORDS
 MAX_CHARACTERS: Final = 4096
 """Characters of JSON that are kept of a value."""
 _SEARCHED_CHARACTERS = 16 * 1024
-"""Characters of a text that are searched for secrets before it is cut: half a secret would not be recognised."""
+"""Characters of a text that are searched for secrets before it is cut: half a secret is not recognised."""
 
 # Compiled on first use (`re` caches them), because most programs record no content.
 _CONFIDENTIAL_KEY = f"(?i){SECRET_WORDS}"
@@ -48,7 +48,7 @@ def masked(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 def is_harmless(text: str, redact: Callable[[str], str]) -> bool:
-    """Whether `masked` would leave plain JSON unchanged. False if only a closer look could tell.
+    """Whether `masked` would leave plain JSON unchanged. False also if this fast check cannot tell.
 
     It searches all texts at once, with the punctuation between them: if the whole has no match, no part has one.
     """
@@ -71,8 +71,8 @@ def _unescaped(text: str) -> str | None:
     return None if any("\\" in part for part in parts) else "\\".join(parts)
 
 
-# Regular expressions that begin with alternatives, or ignore case, take some 0.1 µs a character. Searching for a part
-# of each match takes a hundredth of that, and finds nothing in most texts.
+# Regular expressions that begin with alternatives, or ignore case, take about 0.1 µs a character. A search for a fixed
+# part of each match takes a hundredth of that, and finds nothing in most texts.
 
 
 def _may_have_form_of_secret(text: str) -> bool:
@@ -95,7 +95,7 @@ def _may_have_form_of_secret(text: str) -> bool:
 def _may_sound_secret(lowered: str) -> bool:
     """False only if nothing in a `_lowered` text matches `_CONFIDENTIAL_KEY` or `_ASSIGNMENT`.
 
-    True for "author": a long name may be cut after its fourth letter.
+    True for "author", because a long name may be cut after "auth".
     """
     return (
         "secret" in lowered
@@ -119,7 +119,7 @@ def _lowered(text: str) -> str:
 
 
 def _mask_confidential(text: str) -> str:
-    """`text` with everything masked that looks like a secret or is assigned to a secret's name."""
+    """Mask each part of `text` that looks like a secret or is assigned to a secret's name."""
     if _may_have_form_of_secret(text):
         text = re.sub(_CONFIDENTIAL_TEXT, MASK, text)
     if ("=" in text or ":" in text) and _may_sound_secret(_lowered(text)):
@@ -137,7 +137,7 @@ class _Masking:
             return self._text(value)
         if isinstance(value, (list, tuple)):
             return self._list(value)
-        # Checking for any mapping takes longer.
+        # `isinstance` with `Mapping` takes longer.
         if type(value) is dict or isinstance(value, Mapping):
             return self._object(value)
         self._room -= 8
@@ -172,7 +172,7 @@ class _Masking:
         searched = text[:_SEARCHED_CHARACTERS]
         masked = _mask_confidential(self._redact(searched))
         if len(text) > _SEARCHED_CHARACTERS:
-            # Remove the beginning of a secret whose end was not searched.
+            # A secret whose end was not searched may begin here.
             masked = masked[:-MAX_CHARACTERS]
         shown = masked[: max(0, self._room)]
         self._room -= len(shown) + 4

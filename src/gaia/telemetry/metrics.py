@@ -1,6 +1,6 @@
 """The instruments: the histograms of the conventions for MCP, and the counters of supervision.
 
-They belong to the meter provider that the application sets, before or after this module is imported. Without one,
+They belong to the meter provider that the application sets, before or after the import of this module. Without one,
 recording costs less than 0.2 µs. An exception of a provider is only logged, once for each type.
 """
 
@@ -20,7 +20,7 @@ from gaia.runtime.log import exception_text, get_logger
 from gaia.telemetry.attributes import SERVER_NAME
 
 BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
-"""Seconds. The conventions define them for all their histograms of durations."""
+"""In seconds. The conventions define them for all their histograms of durations."""
 
 logger = get_logger(__name__)
 
@@ -58,7 +58,7 @@ def _failed(error: BaseException) -> None:
 
 
 class Observed(Protocol):
-    """A server that the gauges read when the metrics are read, on any thread."""
+    """A server, which the gauges read on any thread."""
 
     name: str
 
@@ -74,7 +74,7 @@ observed: WeakObjects[Observed] = WeakObjects(lambda one: observed.discard(one))
 
 
 class Instruments:
-    """All instruments, made by one meter. `gaia.mcp.server.name` is an attribute of each."""
+    """All instruments of one meter. `gaia.mcp.server.name` is an attribute of each."""
 
     def __init__(self, meter: Meter) -> None:
         def durations(name: str, description: str) -> SafeHistogram:
@@ -153,8 +153,8 @@ instruments = Instruments(api.get_meter("gaia.mcp"))
 def metering_is_off() -> bool:
     """Whether the process has no meter yet.
 
-    Every tool call asks. The API has no public name for the object behind its proxies; if the private name changes,
-    everything is recorded.
+    Every tool call reads this. The API has no public name for the object behind its proxies; if the private name
+    changes, everything is recorded.
     """
     return getattr(instruments.operation_duration.instrument, "_real_instrument", _UNKNOWN) is None
 

@@ -1,6 +1,6 @@
 """The page with the metrics for Prometheus, served on its own thread.
 
-Prometheus's own server limits neither connections nor their time, and answers for every host name.
+Prometheus's own server limits neither the number nor the duration of connections, and answers for every host name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HOST = "127.0.0.1"
 _NAMES = frozenset({"localhost", _HOST})
 _MAX_CONNECTIONS = 8
 _SECONDS = 10.0
-"""Seconds that a connection may last."""
+"""The longest duration of a connection."""
 
 
 class _Handler(WSGIRequestHandler):
@@ -31,10 +31,10 @@ class _Handler(WSGIRequestHandler):
 
 
 class MetricsPage(WSGIServer):
-    """Serves ``/metrics`` on this machine until `close`, each connection on a thread; the oldest makes room."""
+    """Serves ``/metrics`` on this machine until `close`, each connection on a thread. A new one may end the oldest."""
 
     request_queue_size = 128
-    """The standard library's 5 would let a burst of connections delay others by seconds."""
+    """With the standard library's 5, a burst of connections would delay others by seconds."""
 
     def __init__(self, port: int) -> None:
         """Raises OSError if the port is taken. Port 0 means any free port."""
@@ -47,7 +47,7 @@ class MetricsPage(WSGIServer):
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving. Open connections end within their time."""
+        """Stop serving. Open connections end within 10 seconds."""
         self.shutdown()
         self._thread.join()
         self.server_close()
@@ -76,7 +76,7 @@ class MetricsPage(WSGIServer):
             request.shutdown(socket.SHUT_RDWR)
 
     def _process(self, request: socket.socket, client_address: Any) -> None:
-        # The client is gone, too slow, or was dropped.
+        # The client is gone or too slow, or the connection was dropped.
         with contextlib.suppress(OSError, ValueError):
             self.finish_request(request, client_address)
         self._end(request)
@@ -87,7 +87,7 @@ class MetricsPage(WSGIServer):
         self.shutdown_request(request)
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
-        # A web page could let its own name point to this machine, and read the answer.
+        # A web page could let its own host name point to this machine, and read the answer.
         if environ.get("HTTP_HOST", "").partition(":")[0] in _NAMES:
             return self._page(environ, start_response)
         start_response("421 Misdirected Request", [("Content-Length", "0")])

@@ -1,6 +1,6 @@
 """The trace context in the ``_meta`` of a request: written for the other side, and read from it (SEP-414).
 
-The application's propagators do both, including baggage. They may raise anything.
+The application's propagators do both, including baggage. They may raise any exception.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def inject(carrier: dict[str, Any], span: Span, here: Context) -> None:
     ):
         propagator.inject(carrier, trace.set_span_in_context(span, here))
         return
-    # The same as the standard propagators, in a fifth of the time.
+    # The same as the standard propagators do, in a fifth of the time.
     carrier["traceparent"] = "00-%032x-%016x-%02x" % (trace_id, found.span_id, found.trace_flags)  # noqa: UP031
     if found.trace_state:
         carrier["tracestate"] = found.trace_state.to_header()
@@ -58,7 +58,7 @@ def _find_propagator() -> Callable[[], TextMapPropagator]:
 
 
 _last_standard: TextMapPropagator | None = None
-"""The propagator that was found to be the standard one; the application may set another."""
+"""The last propagator found to be the standard one. The application may set another."""
 
 
 def is_standard(propagator: TextMapPropagator) -> bool:
@@ -70,7 +70,7 @@ def is_standard(propagator: TextMapPropagator) -> bool:
 
     if type(propagator) is not CompositePropagator:
         return False
-    # The API has no public name for the parts; if the private name changes, the propagator is used each time.
+    # The API has no public name for the parts. If the private name changes, the propagator itself injects each context.
     parts = [type(part) for part in getattr(propagator, "_propagators", ())]
     if parts != [TraceContextTextMapPropagator, W3CBaggagePropagator]:
         return False

@@ -1,11 +1,11 @@
 """Spans of requests, after the OpenTelemetry conventions for MCP (`gaia.telemetry.attributes` names the revision).
 
-Nothing is recorded unless the application has a tracer. A span is passed to the other side in the request's ``_meta``
-with the application's propagators, baggage included (SEP-414).
+Nothing is recorded unless the application has a tracer. A request carries its span's context in ``_meta``, written by
+the application's propagators, baggage included (SEP-414).
 
 Samplers, span processors and propagators are code of the application. Their exceptions are logged, and cost only the
-span or its effect. If an engine thread starts a span, they run on the thread ``gaia-spans``. The engine thread waits a
-second for it, and not at all while it is busy with an earlier span; the span is then not recorded.
+span or its effect. If an engine thread starts a span, they run on the thread ``gaia-spans``. The engine thread waits
+for that thread up to a second, and not at all while it is stuck in an earlier span; the span is then not recorded.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ P = ParamSpec("P")
 _NOTHING: Attributes = {}
 running_readers: set[object] = set()
 """Objects that read spans before they end. While there is one, a span receives its attributes at once; otherwise it
-receives them all at its end, which is faster. Any thread adds and discards.
-"""
+receives all of them at its end, which is faster. Any thread adds and discards."""
 
 logger = get_logger(__name__)
 
@@ -78,7 +77,7 @@ def _failed(error: BaseException) -> None:
         logger.error("tracing_failed", error=exception_text(error))
 
 
-# Nothing is dropped: engine threads wait for each task, so few can wait.
+# Nothing is dropped: engine threads wait for each task, so few tasks can wait.
 _starts = Handover("gaia-spans", _failed, lambda _: None)
 
 
@@ -103,7 +102,7 @@ def _start_span(
     attributes: Attributes,
     links: list[Link] | None = None,
 ) -> Span:
-    """A new span. It records nothing if the application's code fails, or is too slow for an engine thread."""
+    """Start a span. It records nothing if the application's code fails, or is too slow for an engine thread."""
     try:
         if not on_engine_thread() or _has_no_provider(tracer):
             return tracer.start_span(name, context, kind, attributes, links)
@@ -151,9 +150,9 @@ SUCCESS = Outcome()
 
 
 class ClientSpan:
-    """The CLIENT span of one request or notification.
+    """The CLIENT span of one request or notification. Thread-safe; must be ended once.
 
-    Thread-safe; must be ended once. Ending runs the application's span processors.
+    Ending runs the application's span processors.
     """
 
     __slots__ = ("_here", "_span", "is_ours", "was_recording")
@@ -165,11 +164,10 @@ class ClientSpan:
         self.was_recording = was_recording
         """Whether it recorded anything at the start; if not, it never does."""
         self.is_ours = is_ours
-        """Whether we end the span. The application may end its own span before the request ends."""
+        """Whether gaia ends the span. The application may end its own span before the request ends."""
 
     @property
     def context(self) -> Context:
-        """The context for children, on any thread."""
         return trace.set_span_in_context(self._span, self._here)
 
     @property
@@ -222,7 +220,7 @@ class ClientSpan:
                 attributes = {**attributes, **outcome.attributes}
             if not attributes or not span.is_recording():
                 return
-            # In one call: each call makes the SDK take two locks and check for a mapping.
+            # In one call, because each call makes the SDK take two locks and check for a mapping.
             span.set_attributes(attributes)
             if outcome.error_type is not None and not outcome.handled:
                 span.set_status(Status(StatusCode.ERROR, outcome.description or None))
@@ -241,10 +239,10 @@ class ClientSpan:
 def start_client_span(
     name: str, attributes: Attributes, *, tools: tuple[str, ...] = (), context: Context | None = None
 ) -> ClientSpan | None:
-    """A span for a message about to be sent, child of the span in `context` (None: of the current span).
+    """Start the span of a message about to be sent, as a child of the span in `context` (None: of the current span).
 
-    None when tracing is off. For a tool call, `tools` are the names of the tool: if the current span is the
-    ``execute_tool`` of one of them, that span is used instead of a new one.
+    None if tracing is off. For a tool call, `tools` are the names of the tool: if the current span is the
+    ``execute_tool`` of one of them, this uses that span instead of a new one.
     """
     here = contexts.get_current() if context is None else context
     tracer = _tracer
@@ -264,7 +262,7 @@ def start_client_span(
     if span is _NO_SPAN:
         return None
     was_recording = span.is_recording()
-    # A valid context that is not recorded, such as an unsampled trace, is still passed to the server.
+    # The context of an unsampled trace is not recorded, but passed to the server.
     if not was_recording and not span.get_span_context().is_valid:
         return None
     return ClientSpan(span, here, is_ours=True, was_recording=was_recording)
@@ -273,8 +271,8 @@ def start_client_span(
 def tracing_is_off(context: Context | None = None) -> bool:
     """Whether the process has no tracer yet and `context` (None: the current one) is empty, so nothing can be traced.
 
-    Every request asks, and starting an empty span takes several times as long. The API has no public name for the
-    provider that was set; if its private name changes, spans are started anyway.
+    Every request calls this, because starting an empty span takes several times as long. The API has no public name for
+    the provider that was set; if its private name changes, spans are started anyway.
     """
     return _has_no_provider(_tracer) and not (contexts.get_current() if context is None else context)
 
@@ -298,10 +296,7 @@ def start_internal_span(name: str, attributes: Attributes, context: Context | No
 
 
 class ServerSpan:
-    """The SERVER span of a request from the other side, and its duration in the metrics.
-
-    `answered` is called once, on any thread.
-    """
+    """The SERVER span of a request from the other side, and its duration in the metrics."""
 
     def __init__(
         self,
@@ -316,9 +311,9 @@ class ServerSpan:
     ) -> None:
         """`attributes` are for the span and the metric, `details` only for the span.
 
-        The parent is the context in `meta`, the ``_meta`` of the request's params. `ambient` says that the current span
-        belongs to the request: it is then linked, or becomes the parent if `meta` has none. `executor` ends the span;
-        by default the thread that reports the answer does.
+        The parent is the context in `meta`, the ``_meta`` of the request's params. With `ambient`, the current span
+        belongs to the request: it is linked, or becomes the parent if `meta` has none. `executor` ends the span; by
+        default the thread that reports the answer does.
         """
         parent, links = remote_parent(meta), None
         if not ambient:
@@ -332,12 +327,12 @@ class ServerSpan:
         self._started = time.perf_counter()
 
     def current(self) -> AbstractContextManager[Span]:
-        """Make it the current span, so that spans of the answer become its children."""
+        """Make this the current span, so that spans started for the answer become its children."""
         return trace.use_span(self._span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
 
     @_guarded
     def answered(self, code: int | None = None, error_type: str | None = None) -> None:
-        """Record the sent answer: a result, or the error `code`. `error_type` is for failures without a code."""
+        """Record the sent answer, once: a result, or the error `code`. `error_type` is for failures without a code."""
         outcome: dict[str, AttributeValue] = {}
         if code is not None:
             outcome[names.STATUS_CODE] = str(code)
@@ -376,7 +371,7 @@ def remote_parent(meta: Mapping[str, Any] | None) -> Context | None:
 
 
 def _executes(span: Span, tools: tuple[str, ...]) -> bool:
-    """Whether a span is the execution of one of these tools, and no call has claimed it."""
+    """Whether a span is the execution of one of these tools, and no call has added its attributes yet."""
     if not span.is_recording():
         return False
     # The API has no way to read attributes; the SDK's spans do.
