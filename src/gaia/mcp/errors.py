@@ -53,7 +53,7 @@ class MCPError(Exception):
     """Base of all errors of this package."""
 
     error_type: str = "error"
-    """The stable word for this kind of failure; `call_tool` puts it into its ``error_type`` field."""
+    """The stable word for this kind of failure, which `call_tool` puts into its ``error_type`` field."""
 
     def __init__(self, message: str, *, delivery: Delivery = "not_sent") -> None:
         super().__init__(message)
@@ -66,12 +66,12 @@ class MCPError(Exception):
 
     @property
     def message(self) -> str:
-        """What is wrong, where, and what to do next; known secrets are masked."""
+        """The problem, its place, and the next step for the reader. Known secrets are masked."""
         return str(self.args[0])
 
     @message.setter
     def message(self, message: str) -> None:
-        # Stored only in `args`: an unmasked copy must not be left where `str`, `repr` and tracebacks look.
+        # Stored only in `args`: an unmasked copy must not remain where `str`, `repr` and tracebacks look.
         self.args = (message,)
 
     def mask(self, redact: Callable[[str], str]) -> None:
@@ -87,13 +87,13 @@ def _restored(kind: type[MCPError], args: tuple[Any, ...], state: dict[str, Any]
 
 
 class ConfigError(MCPError, ValueError):
-    """A configuration that cannot be used; the message says what is wrong, where, and what to do."""
+    """The configuration cannot be used. The message names the mistake, its place, and the remedy."""
 
     error_type = "config"
 
 
 class NotConnected(MCPError, RuntimeError):
-    """The client was never connected, or was disconnected by its owner."""
+    """The client was never connected, or its owner has disconnected it."""
 
     error_type = "not_connected"
 
@@ -117,7 +117,7 @@ class HandshakeFailed(MCPError, RuntimeError):
 
 
 class ServerUnavailable(MCPError, RuntimeError):
-    """The server is down, and this call does not start it; the message gives the reason.
+    """The server is down, and this call does not start it. The message gives the reason.
 
     `retry_in` is the time until the next attempt, in seconds from the refusal; None if there is none, or it is unknown.
     """
@@ -130,15 +130,15 @@ class ServerUnavailable(MCPError, RuntimeError):
 
     @classmethod
     def of(cls, server: str, reason: str, retry_in: float | None = None) -> ServerUnavailable:
-        """The error for a server, by its name."""
+        """The error for the server of this name."""
         error = cls("", retry_in=retry_in)
         error.message = f"server {server!r} is unavailable: {reason}{error.next_attempt}"
         return error
 
     @property
     def next_attempt(self) -> str:
-        """The end of a message that says when the server is tried again; empty if that is unknown."""
-        # Rounded up, so that the attempt was made by then.
+        """The end of a message: when the next attempt to start the server is; empty if that is unknown."""
+        # Rounded up, so that the attempt has been made by then.
         return "" if self.retry_in is None else f"; the next attempt is in {math.ceil(self.retry_in) or 1} s"
 
 
@@ -159,13 +159,13 @@ class SessionLost(MCPError, RuntimeError):
 
 
 class Overloaded(MCPError, RuntimeError):
-    """Too many calls wait for this server already."""
+    """Too many calls already wait for this server."""
 
     error_type = "overloaded"
 
 
 class CallTimeout(MCPError, TimeoutError):
-    """The call's deadline passed: queueing, writing and waiting for the answer together took too long."""
+    """The call's deadline passed: queueing, writing and waiting for the answer took too long in all."""
 
     error_type = "timeout"
 
@@ -183,15 +183,15 @@ class ToolDenied(MCPError, ValueError):
 
 
 class ToolNotApproved(ToolDenied):
-    """Definitions are pinned, and this tool or prompt does not have the approved one."""
+    """Definitions are pinned, and the server's tool or prompt differs from the approved definition."""
 
     error_type = "not_approved"
 
 
 class ToolFailed(MCPError, RuntimeError):
-    """The tool was called and reports an error of its own (``isError``); `ToolResult.raise_for_error` raises this.
+    """The tool ran and reports an error of its own (``isError``); `ToolResult.raise_for_error` raises this.
 
-    `result` is the whole result; the message is its text.
+    The message is the text of the result.
     """
 
     error_type = "tool_error"
@@ -218,7 +218,7 @@ class InvalidResponse(MCPError, ValueError):
 
 
 class InputMissing(MCPError, RuntimeError):
-    """The server needed an answer from a person or a model, and the application gave none."""
+    """The server needs an answer from a person or a model, and the application gave none."""
 
     error_type = "input_missing"
 
@@ -227,7 +227,7 @@ class JsonRpcError(MCPError, RuntimeError):
     """The server answered with a JSON-RPC error object.
 
     `code` is its integer code, `data` the value that the server attached (or None). Local failures have no code, so
-    they cannot be mistaken for a server's answer.
+    code that checks it cannot take them for a server's answer.
     """
 
     error_type = "jsonrpc"
@@ -239,9 +239,10 @@ class JsonRpcError(MCPError, RuntimeError):
 
 
 class UrlElicitationRequired(JsonRpcError):
-    """The request works only after a person has done something at a URL (specification 2025-11-25, "Elicitation").
+    """The request works only after a person has visited a URL (specification 2025-11-25, "Elicitation").
 
-    Show the URLs to the person, and call again afterwards. An `ElicitationCompleted` event may report the end.
+    Show the URLs to the person, and call again afterwards. An `ElicitationCompleted` event may report that the person
+    has finished.
     """
 
     error_type = "url_elicitation_required"
@@ -249,7 +250,7 @@ class UrlElicitationRequired(JsonRpcError):
 
     @property
     def elicitations(self) -> list[dict[str, Any]]:
-        """``{"mode": "url", "message": …, "url": …, "elicitationId": …}`` each; URLs are checked by `web_page`.
+        """Each is ``{"mode": "url", "message": …, "url": …, "elicitationId": …}``. `web_page` checks the URLs.
 
         Entries whose URL is not a web page are left out.
         """
@@ -260,12 +261,12 @@ class UrlElicitationRequired(JsonRpcError):
 
 
 def web_page(url: object) -> str | None:
-    r"""A server's URL in a form that is safe for a person: https, or http on this machine, never a script, file or app.
+    r"""A server's URL, if a person may open it: https, or http on this machine, never a script, file or app.
 
-    None if the person must not be sent there. That includes a URL that seems to lead elsewhere because a user stands
-    before its host: ``https://bank.example@evil.example``. Browsers read a backslash as a slash:
-    ``http://evil.example\@127.0.0.1`` leads elsewhere than Python says. A host with letters of other alphabets is
-    written in ASCII (``xn--…``), because they may look like Latin ones.
+    None for other URLs, also for one with a user before the host (``https://bank.example@evil.example``), which seems
+    to lead elsewhere, and one with a backslash (``http://evil.example\@127.0.0.1``), which browsers read as a slash and
+    Python does not. A host with letters of other alphabets is returned in ASCII (``xn--…``), because those may look
+    like Latin ones.
     """
     if not isinstance(url, str) or not url.isprintable() or " " in url or "\\" in url:
         return None
@@ -308,7 +309,7 @@ class HttpError(MCPError, RuntimeError):
 
 
 class NeedsAuthorization(HttpError):
-    """The server requires a login; the message says how to log in."""
+    """The server requires a login. The message says how to log in."""
 
     error_type = "needs_authorization"
 
@@ -334,7 +335,7 @@ _BY_TYPE: dict[str, type[MCPError]] = {
         NeedsAuthorization,
     )
 }
-"""By `error_type`; the most general of classes with the same word."""
+"""By `error_type`. If several classes have the same word, the most general one."""
 
 
 def error_of(error_type: str, message: str) -> MCPError:
