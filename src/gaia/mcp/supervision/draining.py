@@ -95,12 +95,13 @@ class DrainingConnections:
             self._call_queue.fail(calls, error)
 
         self._loop.timers.cancel(Timer.DRAINING)
-        try:
-            run_all(*(partial(generation.lose, error()) for generation in self._draining))
-            run_all(*(partial(self._conclude, generation, Ending(), fail) for generation in list(self._draining)))
-        finally:
+        draining = list(self._draining)
+        run_all(
+            *(partial(generation.lose, error()) for generation in draining),
+            *(partial(self._conclude, generation, Ending(), fail) for generation in draining),
             # If all went well, there are none.
-            run_all(*(partial(self._end_drained, generation, Ending()) for generation in list(self._draining)))
+            lambda: run_all(*(partial(self._end_drained, generation, Ending()) for generation in list(self._draining))),
+        )
 
     def _conclude(self, generation: Generation, ending: Ending, on_calls: Callable[[Iterable[Call]], object]) -> None:
         """End a lost generation; `on_calls` gets the calls that it has not answered. May be called again."""

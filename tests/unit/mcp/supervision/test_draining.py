@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,6 +13,7 @@ from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.rpc.connection import ConnectionState
 from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import Event, Restarted, ServerLog, ServerState, StateChanged
+from gaia.mcp.supervision.generation import Generation
 from gaia.runtime import log
 from tests.fake_transport import PATIENCE, FakeChannel, FakeTransport, handshake_answers
 from tests.supervised import Supervised
@@ -427,6 +429,18 @@ class TestDraining:
         assert first.closed_with_grace is not None
         assert second.closed_with_grace is not None
         assert server.supervisor.in_flight == 0
+
+    def test_a_mistake_while_stopping_does_not_keep_its_calls_waiting(
+        self, server: Supervised, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = server.transport.channel(1)
+        call = server.submit()
+        first.wait_for("tools/call")
+        replaced(server)
+        monkeypatch.setattr(Generation, "lose", Mock(side_effect=ZeroDivisionError))
+        server.supervisor.stop()
+        assert isinstance(call.exception(PATIENCE), CallCancelled)
+        assert first.closed_with_grace is not None
 
 
 class TestFinishing:
