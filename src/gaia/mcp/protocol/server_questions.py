@@ -221,18 +221,20 @@ def elicitation_request(
     mode = params.get("mode") or "form"
     if mode not in modes:
         raise Refusal(INVALID_PARAMS, f"mode: the client offers {' and '.join(modes)}, not {str(mode)[:20]!r}")
-    request = _read(ElicitationRequest, server, params)
+    # Members of the other mode mean nothing, whatever they are.
+    members = ("message", "url", "elicitationId") if mode == "url" else ("message", "requestedSchema")
+    request = _read(ElicitationRequest, server, {"mode": mode, **{key: params.get(key) for key in members}})
     if mode == "url":
         if (page := web_page(request.url or "")) is None:
             raise Refusal(INVALID_PARAMS, "url: only https is shown to users, and http on this machine")
-        return msgspec.structs.replace(request, url=page, requested_schema={})
+        return msgspec.structs.replace(request, url=page)
     if params.get("requestedSchema") is None:
         raise Refusal(INVALID_PARAMS, "requestedSchema: missing")
     try:
         JsonSchema(request.requested_schema)
     except SchemaUnusable as error:
         raise Refusal(INVALID_PARAMS, f"requestedSchema: it is no valid schema: {error}") from None
-    return msgspec.structs.replace(request, url=None, elicitation_id=None)
+    return request
 
 
 def elicitation_id(method: str, params: Mapping[str, Any]) -> str | None:

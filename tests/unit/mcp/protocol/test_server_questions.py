@@ -40,6 +40,20 @@ class TestReading:
         request = elicitation_request("time", LINK, ("form", "url"))
         assert (request.mode, request.url, request.elicitation_id) == ("url", "https://example.com/pay", "e-1")
 
+    @pytest.mark.parametrize(
+        ("params", "mode"),
+        [
+            ({**ASKED, "url": 5, "elicitationId": []}, "form"),
+            ({**LINK, "requestedSchema": "none"}, "url"),
+            ({**ASKED, "mode": ""}, "form"),
+        ],
+    )
+    def test_what_belongs_to_the_other_mode_means_nothing(self, params: Any, mode: str) -> None:
+        request = elicitation_request("time", params, ("form", "url"))
+        assert request.mode == mode
+        assert (request.url is None, request.elicitation_id is None) == ((mode == "form",) * 2)
+        assert request.requested_schema == (FORM if mode == "form" else {})
+
     @pytest.mark.parametrize(("params", "modes"), [(LINK, ("form",)), (ASKED, ("url",)), ({"mode": "poem"}, ("form",))])
     def test_a_mode_that_is_not_offered_is_refused(self, params: Any, modes: Any) -> None:
         with pytest.raises(Refusal, match="mode: the client offers") as refused:
