@@ -30,10 +30,8 @@ from gaia.runtime.clock import Clock, SystemClock, require_seconds
 from gaia.runtime.threads import DaemonPool
 from gaia.telemetry.content import ContentPolicy
 
-_DURATIONS = (
-    *("health_interval", "health_timeout", "probe_timeout", "max_timeout", "question_timeout", "drain_timeout"),
-    *("idle_stop", "start_timeout"),
-)
+_DURATIONS = ("health_interval", "health_timeout", "probe_timeout", "max_timeout", "question_timeout", "drain_timeout")
+_OPTIONAL_DURATIONS = ("idle_stop", "start_timeout")
 _START_SECONDS = 60.0
 _STEP_THREADS = 4
 _JOIN_SECONDS = 2.0
@@ -139,8 +137,8 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     features: ClientFeatures = ClientFeatures()
 
     def __post_init__(self) -> None:
-        for name in _DURATIONS:
-            if (seconds := getattr(self, name)) is not None:
+        for name in (*_DURATIONS, *_OPTIONAL_DURATIONS):
+            if (seconds := getattr(self, name)) is not None or name in _DURATIONS:
                 require_seconds(name, seconds)
 
     def in_effect(self, timeout: float) -> ClientOptions:

@@ -74,6 +74,7 @@ class MCPClientManager:
         see `MCPClient`.
         """
         require_wait(start_timeout, "start_timeout")
+        offered = ClientFeatures.of(features)
         if debug:
             enable_debug()
         self.start_timeout = start_timeout
@@ -87,7 +88,7 @@ class MCPClientManager:
                 restart_policy=restart_policy,
                 pin_tools=pin_tools,
                 output_validation=output_validation,
-                features=ClientFeatures.of(features),
+                features=offered,
             ),
             None if tool_lock_file is None else Path(tool_lock_file).absolute(),
             lambda name, entry: MCPClient.from_config(name, entry, debug=debug),

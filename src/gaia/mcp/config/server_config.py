@@ -32,10 +32,8 @@ OutputMode = Literal["off", "warn", "error"]
 Instances = Literal["shared", "per-session", "per-client"]
 """Which clients of a gateway share a process of a server."""
 
-_DURATIONS = (
-    *("timeout", "max_timeout", "health_interval", "health_timeout", "probe_timeout", "drain_timeout"),
-    *("idle_stop", "start_timeout"),
-)
+_DURATIONS = ("timeout", "max_timeout", "health_interval", "health_timeout", "probe_timeout", "drain_timeout")
+_OPTIONAL_DURATIONS = ("idle_stop", "start_timeout")
 _IDLE_STOP_SECONDS = 300.0
 
 _STRICT: Mapping[str, type[msgspec.Struct]] = {
@@ -172,8 +170,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise ValueError(f"protocol: must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
 
     def _check_when_it_runs(self) -> None:
-        for name in _DURATIONS:
-            if (seconds := getattr(self, name)) is not None:
+        for name in (*_DURATIONS, *_OPTIONAL_DURATIONS):
+            if (seconds := getattr(self, name)) is not None or name in _DURATIONS:
                 require_seconds(name, seconds)
         if self.standby and self.idle_seconds is not None:
             raise ValueError(

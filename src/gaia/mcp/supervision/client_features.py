@@ -88,6 +88,8 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, keywords: FeatureKeywords) -> ClientFeatures:
+        if unknown := keywords.keys() - FeatureKeywords.__annotations__.keys():
+            raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
         given: dict[str, Any] = dict(keywords)
         if (roots := keywords.get("roots")) is not None:
             given["roots"] = Roots(roots)

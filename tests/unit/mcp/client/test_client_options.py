@@ -1,13 +1,14 @@
 """What the options of a client leave to its manager, and which keywords of the client they come from."""
 
-from typing import get_type_hints
+from typing import Any, get_type_hints
 from unittest.mock import Mock
 
 import pytest
 
-from gaia.mcp.client import MCPClient
+from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.client_engine import ClientEngine
 from gaia.mcp.client.client_options import ClientOptions, ClientSettings, SharedServices
+from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.supervision.client_features import ClientFeatures
 from gaia.mcp.supervision.policy import RestartPolicy
 
@@ -19,6 +20,25 @@ def test_each_setting_is_an_option_and_the_other_way_round() -> None:
 def test_an_unknown_keyword_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="health_intervall"):
         MCPClient("s", Mock(), health_intervall=1.0)  # type: ignore[call-arg]
+
+
+def test_a_manager_takes_no_other_keyword_and_looks_at_them_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gaia.mcp.client.mcp_client_manager.MCPConfig", Mock(side_effect=AssertionError))
+    unknown: Any = {"relayed": True}
+    with pytest.raises(TypeError, match="relayed"):
+        MCPClientManager(**unknown)
+    with pytest.raises(ValueError, match="elicitation_modes"):
+        MCPClientManager(elicitation_modes=())
+
+
+@pytest.mark.parametrize("name", ["health_interval", "probe_timeout", "max_timeout", "drain_timeout"])
+def test_only_some_durations_may_be_left_open(name: str) -> None:
+    setting: Any = {name: None}
+    with pytest.raises(ValueError, match=f"{name}: must be a number of seconds"):
+        MCPClient("s", Mock(), **setting)
+    with pytest.raises(ValueError, match=f"{name}: must be a number of seconds"):
+        ServerConfig(command="x", **setting)
+    assert ClientOptions(start_timeout=None, idle_stop=None).start_timeout is None
 
 
 def test_the_manager_decides_what_is_left_open() -> None:
