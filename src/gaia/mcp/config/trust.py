@@ -106,8 +106,9 @@ class TrustStore:
             return False
         with json_file.locked(self.file) as target:
             document = self._document()
-            document.get("files", {}).pop(str(path), None)
-            json_file.write(target, document)
+            # The list may name the file in several ways, such as "/a//b" and "/a/b".
+            kept = {name: one for name, one in document.get("files", {}).items() if Path(name) != path}
+            json_file.write(target, {**document, "files": kept})
             return True
 
     def _document(self) -> dict[str, Any]:
@@ -224,8 +225,8 @@ def text_difference(before: Mapping[str, str], after: Mapping[str, str]) -> list
     lines: list[str] = []
     for key in dict.fromkeys([*before, *after]):
         old, new = ([] if key not in texts else texts[key].split("\n") for texts in (before, after))
-        # The first three lines name files and line numbers, which do not exist here.
-        found = list(difflib.unified_diff(old, new, n=_CONTEXT, lineterm=""))[3:]
         if old != new:
+            # The first three lines name files and line numbers, which do not exist here.
+            found = list(difflib.unified_diff(old, new, n=_CONTEXT, lineterm=""))[3:]
             lines += [f"@ {escaped_line(key)}", *("  …" if line.startswith("@@") else line for line in found)]
     return lines

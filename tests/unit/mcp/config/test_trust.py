@@ -128,6 +128,13 @@ class TestTheList:
         assert not store.revoke(local_file)
         assert MCPConfig(trust_local=False).untrusted is not None
 
+    def test_revoking_a_file_that_the_list_names_in_another_way(self, local_file: Path, trust_file: Path) -> None:
+        store = TrustStore()
+        store.trust(read_project(local_file))
+        trust_file.write_text(trust_file.read_text().replace(f"{local_file.parent}/", f"{local_file.parent}//"))
+        store.revoke(local_file)
+        assert not store.trusts(local_file, local_file.read_bytes())
+
     @pytest.mark.parametrize("content", ["{", "[]", '{"version": 9}', '{"files": []}', '{"files": {"a": {}}}'])
     def test_a_list_that_is_not_understood_trusts_nothing_and_is_kept(
         self, local_file: Path, trust_file: Path, content: str
