@@ -143,9 +143,13 @@ class TraceTree(SpanProcessor):
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:  # noqa: ARG002 - the SDK's name
         """Write all ended spans, also of incomplete traces."""
-        for trace in list(self._traces.values()):
-            with self._lock:
-                ended, trace.ended = trace.ended, []
+        waiting = []
+        with self._lock:
+            # All at once: a trace that completes meanwhile writes the rest itself.
+            for trace in self._traces.values():
+                waiting.append(trace.ended)
+                trace.ended = []
+        for ended in waiting:
             self._write(ended)
         return True
 

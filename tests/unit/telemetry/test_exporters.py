@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.trace import NonRecordingSpan, SpanContext, StatusCode, TraceFlags, Tracer, set_span_in_context
@@ -190,6 +191,23 @@ def test_what_has_ended_is_written_by_a_flush_and_at_the_end(out: io.StringIO) -
         tracer.start_span("second").end()
         tree.shutdown()
         assert names(out)[1:] == ["span second"]
+
+
+def test_a_trace_that_completes_during_a_flush_is_written_once() -> None:
+    class Slow(io.StringIO):
+        def write(self, text: str) -> int:
+            if "first" in text:
+                other.end()
+            return super().write(text)
+
+    out = Slow()
+    tracer, tree = traced(out)
+    one, other = tracer.start_span("one", Context()), tracer.start_span("other", Context())
+    tracer.start_span("first", set_span_in_context(one)).end()
+    tracer.start_span("second", set_span_in_context(other)).end()
+    tree.force_flush()
+    one.end()
+    assert sorted(names(out)) == ["span first", "span one", "span other", "span second"]
 
 
 def test_long_and_many_traces_are_written_before_they_are_complete(
