@@ -80,7 +80,9 @@ class EventLogger:
 
 
 def _handle(record: logging.LogRecord, owners: list[KnowsSecrets], fields: dict[str, Any]) -> None:
-    event = {**_bound_fields(), "event": record.msg, **fields}
+    own = {**fields, "event": record.msg}
+    # The event's own fields come first, and win.
+    event = {**own, **_bound_fields(), **own}
     if owners:
         # Callers mask their own texts first; this masks the application's bound fields too.
         event = _masked(event, owners)

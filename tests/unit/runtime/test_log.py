@@ -243,9 +243,9 @@ class TestContext:
 
     def test_what_the_application_bound_is_among_the_fields(self, output: io.StringIO) -> None:
         log.configure(stream=output, json=True)
-        with structlog.contextvars.bound_contextvars(request="r-1"):
-            get_logger("gaia.test").info("event")
-        assert events(output)[0]["request"] == "r-1"
+        with structlog.contextvars.bound_contextvars(request="r-1", size=0):
+            get_logger("gaia.test").info("event", size=5)
+        assert list(events(output)[0].items())[:3] == [("size", 5), ("event", "event"), ("request", "r-1")]
 
 
 def test_an_event_leaves_nothing_for_the_garbage_collector(output: io.StringIO) -> None:
