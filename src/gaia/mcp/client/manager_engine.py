@@ -61,8 +61,8 @@ class ManagerEngine:
             self.readiness.wait(lambda: not registry.is_about_to_start(name), seconds)
         if (absent := registry.route_to_absent(name)) is not None:
             return absent
-        # The registry does not know servers that were never loaded.
-        owner = registry.owner_of(name) or owner_of(name, self.config.get_entries())
+        # The registry does not know servers that were never loaded; the longest name owns the tool.
+        owner = owner_of(name, filter(None, (registry.owner_of(name), *self.config.get_entries())))
         absent_owner = None if owner is None or owner in registry.connected else self._why_absent(owner)
         error = registry.refusal_of(name) or absent_owner or registry.unknown_tool(name)
         # No client counts this call, so it is counted here.

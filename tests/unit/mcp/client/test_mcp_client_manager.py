@@ -634,6 +634,13 @@ class TestRouting:
         assert "3" in outcome["error"]
         assert "'files_off' is unavailable: it is disabled" in manager.call_tool("mcp_files_off_read")["error"]
 
+    def test_so_it_is_if_that_server_was_never_loaded(self, in_memory: None, manage: Manage) -> None:
+        manager = manage({"files_archive": NPX})
+        manager.add_server("files", NPX, save=False)
+        outcome = manager.call_tool("mcp_files_archive_read")
+        assert outcome["error_type"] == "server_unavailable"
+        assert "'files_archive' is unavailable: it was not started" in outcome["error"]
+
     def test_tools_appear_and_disappear_as_the_server_says(self, fault_server: Server, manager: Manager) -> None:
         change = {"tool": "pid", "change_tools": [{"name": "new"}]}
         manager.add_server("fault", fault_server(tools=[{"name": "old"}], faults=[change]))
