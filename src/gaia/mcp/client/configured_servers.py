@@ -148,9 +148,10 @@ class ConfiguredServers:
                 starts.begin(name, "started", start)
         self._note_starters(starts.threads)
         starts.wait(timeout)
-        slow = starts.result().pending
+        pending = starts.result().pending
+        slow = [name for name in clients if name in pending]
         if slow and timeout:
-            logger.warning("servers_still_starting", servers=list(slow), waited=timeout)
+            logger.warning("servers_still_starting", servers=slow, waited=timeout)
 
     def _make_configured(self, name: str, entry: Mapping[str, Any], config: MCPConfig) -> MCPClient | None:
         """Make a client; None if another thread starts the server, or if the entry is refused."""

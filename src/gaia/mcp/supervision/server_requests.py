@@ -182,7 +182,9 @@ class ServerRequests:
             elif refusal is None:
                 self._open.add(server_request)
                 held[server_request] = size
-        return refusal is None or not server_request.finish(refusal=refusal)
+        if refusal is not None:
+            server_request.finish(refusal=refusal)
+        return refusal is None
 
     def _let_go(self, server_request: ServerRequest, method: str) -> None:
         with self._lock:
