@@ -1,7 +1,7 @@
 """`Era`: the messages of an open connection, in either family of protocol revisions.
 
-The handshake era is every revision up to 2025-11-25 (specification, "Lifecycle"). In the stateless era, 2026-07-28,
-each request carries everything that a handshake used to agree on.
+The handshake era is every revision up to 2025-11-25 (specification, "Lifecycle"). In the stateless era (2026-07-28)
+each request carries the facts on which a handshake used to agree.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from gaia.mcp.protocol.exchange import (
 from gaia.mcp.protocol.messages import value_size
 
 _MAX_INSTRUCTIONS = 128 * 1024
-"""Characters. More than is ever shown, because secrets are masked before the text is cut."""
+"""Characters. Longer than any shown text, because secrets are masked before the text is cut."""
 
 _MAX_MEMBER_BYTES = 1024 * 1024
 
 
 class ClientIdentity(msgspec.Struct, frozen=True):
-    """What the client tells servers about itself."""
+    """Name, version and capabilities of the client, for servers."""
 
     name: str
     version: str
@@ -47,7 +47,7 @@ class ClientIdentity(msgspec.Struct, frozen=True):
 
 
 class Era(ABC):
-    """How to talk to servers of one era. Stateless, and shared between threads."""
+    """The messages for servers of one era. Stateless, and shared between threads."""
 
     is_stateless = False
 
@@ -68,7 +68,7 @@ class Era(ABC):
         """
 
     def ping(self, timeout: float) -> Exchange[None]:
-        """End normally if the server answers anything at all; raise `CallTimeout` if it does not.
+        """End normally if the server answers at all; raise `CallTimeout` if it does not.
 
         Silence is confirmed by a second method, because some servers ignore one of them.
         """
@@ -81,7 +81,7 @@ class Era(ABC):
 
 
 class ServerProfile(msgspec.Struct, frozen=True):
-    """What a server told about itself, and how to talk to it."""
+    """Facts from the server's answer to the opening request, and the era that it speaks."""
 
     protocol_version: str
     server_info: Mapping[str, Any]
@@ -90,7 +90,7 @@ class ServerProfile(msgspec.Struct, frozen=True):
     instructions: str | None = None
 
     def masked(self, redact: Callable[[str], str]) -> ServerProfile:
-        """A copy with secrets masked: names, versions and instructions go to people, logs and models."""
+        """A copy with secrets masked: people, logs and models see names, versions and instructions."""
         info = {key: redact(value) if isinstance(value, str) else value for key, value in self.server_info.items()}
         instructions = None if self.instructions is None else redact(self.instructions)
         return msgspec.structs.replace(self, server_info=info, instructions=instructions)
@@ -126,7 +126,7 @@ class HandshakeEra(Era):
     _ping = Send("ping")
 
     def open(self, identity: ClientIdentity, revision: str = HANDSHAKE_REVISIONS[0]) -> Exchange[ServerProfile]:
-        """Open the connection, up to the point where calls may be sent. The client offers `revision`."""
+        """Open the connection until calls may be sent. The client offers `revision`."""
         yield SetProtocolVersion(NOT_NEGOTIATED)
         capabilities = dict(identity.capabilities)
         params = {"protocolVersion": revision, "capabilities": capabilities, "clientInfo": identity.info}
@@ -170,16 +170,16 @@ UNSUPPORTED_VERSION = -32022
 """The error of a server that does not speak the revision of a request (2026-07-28, "Versioning")."""
 
 MISSING_CAPABILITY = -32021
-"""The error of a server that needs a capability which the client has not declared."""
+"""The error of a server that needs a capability that the client has not declared."""
 
 STATELESS_ERRORS = frozenset({-32020, MISSING_CAPABILITY})
 """Errors of this era only: headers and body differ; the client lacks a capability."""
 
 _CHANGES = {"toolsListChanged": "tools", "promptsListChanged": "prompts", "resourcesListChanged": "resources"}
-"""By notification: the capability that declares it."""
+"""The notifications, each with the capability that declares it."""
 
 SUBSCRIPTION_ID = f"{META}subscriptionId"
-"""In ``params._meta`` of a notification: the id of the `subscriptions/listen` that it belongs to."""
+"""In ``params._meta`` of a notification: the id of the `subscriptions/listen` that requested it."""
 
 
 class OtherRevisions(HandshakeFailed):
@@ -210,7 +210,7 @@ class StatelessEra(Era):
 
         Raises `OtherRevisions`, and `InvalidResponse` if the answer is not a stateless server's.
         """
-        # Every request carries this (2026-07-28, "Base protocol").
+        # Every request carries these members (2026-07-28, "Base protocol").
         meta = {
             f"{META}protocolVersion": revision,
             f"{META}clientInfo": identity.info,

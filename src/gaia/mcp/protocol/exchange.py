@@ -20,7 +20,7 @@ META = "io.modelcontextprotocol/"
 
 
 class NegotiatedProtocol(msgspec.Struct, frozen=True):
-    """What client and server have agreed on. Immutable, shared between threads, compared by identity."""
+    """The revision and the metadata on which client and server have agreed. Immutable; compared by identity."""
 
     revision: str | None
     """The protocol revision; None before an agreement."""
@@ -46,7 +46,7 @@ class NegotiatedProtocol(msgspec.Struct, frozen=True):
 
 
 NOT_NEGOTIATED = NegotiatedProtocol(None)
-"""Before anything is agreed: messages go out as they are."""
+"""Before an agreement: messages are sent without metadata."""
 
 
 T = TypeVar("T")
@@ -54,12 +54,12 @@ T = TypeVar("T")
 _MAX_PAGES = 10_000
 _MAX_ITEMS = 100_000
 _MAX_BYTES = 64 * 1024 * 1024
-"""Limits of pages, items, and bytes in memory (`value_size`), above any well-behaved server's. A list that never ends
-must neither keep the client for ever nor fill its memory."""
+"""Limits of pages, items, and bytes in memory (`value_size`), above any well-behaved server's. An endless list must not
+occupy the client for ever, nor fill its memory."""
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send this request; go on with its result."""
+    """Send this request; continue with its result."""
 
     method: str
     params: dict[str, Any] | None = None
@@ -70,14 +70,14 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Notify(msgspec.Struct, frozen=True):
-    """Send this notification; go on at once."""
+    """Send this notification; continue at once."""
 
     method: str
     params: dict[str, Any] | None = None
 
 
 class SetProtocolVersion(msgspec.Struct, frozen=True):
-    """Apply this protocol to every further message of the connection; go on at once."""
+    """Apply this protocol to every further message of the connection; continue at once."""
 
     protocol: NegotiatedProtocol
 
@@ -91,7 +91,7 @@ def paginate(method: str, key: str) -> Exchange[list[Any]]:
     """All items of a paginated list (specification, "Pagination").
 
     A missing or null `nextCursor` ends the list; an empty string is an ordinary cursor. A repeated cursor would loop
-    for ever and is an `InvalidResponse`.
+    for ever, so it raises `InvalidResponse`.
     """
     items: list[Any] = []
     seen: set[str] = set()
@@ -115,7 +115,7 @@ def paginate(method: str, key: str) -> Exchange[list[Any]]:
         if size > _MAX_BYTES:
             raise InvalidResponse(f"the pages of {method} take more than {_MAX_BYTES} bytes")
         if cursor in seen:
-            # The message omits the cursor, which may contain anything that the server knows.
+            # The message omits the cursor, which may contain any data of the server.
             raise InvalidResponse(f"the answer to {method} repeats a cursor")
         seen.add(cursor)
     raise InvalidResponse(f"{method} has more than {_MAX_PAGES} pages")

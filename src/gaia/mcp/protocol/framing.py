@@ -1,7 +1,7 @@
 """Newline framing over bytes (MCP specification, "stdio": messages are delimited by newlines).
 
-Time is linear in the input, however it is chunked, and memory is bounded: of a line over the limit only the two ends
-are kept, which is enough to find the id of the answered request.
+Time is linear in the input, in chunks of any size. Memory is bounded: of a line over the limit only the two ends are
+kept, which is enough to find the id of the answered request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ID_LAST = rb'[\]}"\w]\s*,\s*%b(?:,\s*%b)?\}\s*$' % (_ID, _VERSION)
 
 
 class OversizedLine(msgspec.Struct, frozen=True):
-    """A line over the limit. Only its ends are kept; `size` is in bytes."""
+    """The two ends of a line over the limit, and its size in bytes."""
 
     size: int
     head: bytes
@@ -55,7 +55,8 @@ class LineFramer:
     def lines(self, chunk: bytes) -> Iterator[bytes | OversizedLine]:
         """Yield the lines that `chunk` completes, without their line ends (LF or CRLF).
 
-        The caller must take all of them before the next chunk. A chunk may have thousands, and the reader may pause.
+        The caller must take all of them before it passes the next chunk. They come one by one, because a chunk may have
+        thousands, and the reader may pause.
         """
         start, end = 0, chunk.find(b"\n")
         if 0 <= end == len(chunk) - 1 and not self._size and end <= self._max:
@@ -69,7 +70,7 @@ class LineFramer:
                 self._append(chunk[start:end])
                 yield self._take()
             else:
-                # Nearly every line comes whole and ends with LF alone, so nothing has to be joined.
+                # Nearly every line arrives whole and ends with LF alone, so nothing has to be joined.
                 line = chunk[start:end]
                 yield line.removesuffix(b"\r")
             start = end + 1

@@ -2,10 +2,10 @@
 
 Only the envelope of an answer is decoded; the result stays bytes.
 
-A client repeats a request if it takes its error for a lost connection, as durable runtimes do with -32000, the
-``CONNECTION_CLOSED`` of the official SDKs. So a gateway's own error codes are outside the range that JSON-RPC reserves
-(-32768 to -32000). A tool call that the server may have acted on is answered with a result and not with an error,
-because clients do not repeat after a result.
+Some clients, such as durable runtimes, repeat a request after an error that looks like a lost connection, such as
+-32000, the ``CONNECTION_CLOSED`` of the official SDKs. So a gateway's own error codes are outside the range that
+JSON-RPC reserves (-32768 to -32000). A gateway reports a tool call that the server may have acted on with a result, not
+an error, because clients do not repeat after a result.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _facts = msgspec.json.Decoder(ResultFacts)
 def decode_answer(line: bytes) -> tuple[int, bytes] | None:
     """The id and the result of a line that is a successful answer with an object; None for every other line.
 
-    The result is valid JSON in valid UTF-8 without line ends, so it can be put into another message as it is.
+    The result is valid JSON in valid UTF-8 without line ends, so other messages can contain it unchanged.
     """
     try:
         envelope = _envelope.decode(line)
@@ -74,7 +74,7 @@ def facts_of(result: bytes) -> ResultFacts:
     try:
         return _facts.decode(result)
     except (msgspec.MsgspecError, RecursionError):
-        # Nested deeper than this thread's stack allows.
+        # The result is nested deeper than this thread's stack allows.
         return NO_FACTS
 
 
@@ -87,7 +87,7 @@ GATEWAY_NAME = "gaia-mcp-gateway"
 """A gateway's name in `serverInfo`."""
 
 NOT_SENT = -31001
-"""The server has not received the request, so it can be repeated."""
+"""The server has not received the request, so the client can repeat it."""
 
 OUTCOME_UNKNOWN = -31002
 """The server may have acted on the request, which is not a tool call."""
@@ -100,7 +100,7 @@ _AUDIT = "audit"
 
 
 def is_gateway(server_info: Mapping[str, Any]) -> bool:
-    """Whether a server is a gateway. Other servers may only relay what a gateway behind them said."""
+    """Whether a server is a gateway. Another server may only relay a gateway's answers."""
     return server_info.get("name") == GATEWAY_NAME
 
 
@@ -110,7 +110,7 @@ def details_of(server: str, error: MCPError, delivery: Delivery) -> dict[str, st
 
 
 def failed_result(text: str, details: Mapping[str, str]) -> dict[str, Any]:
-    """The result of a tool call that the server may have acted on."""
+    """The result for a tool call that the server may have acted on."""
     return {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {FAILURE_KEY: details}}
 
 
@@ -134,10 +134,10 @@ def _failure(message: str, details: object) -> MCPError | None:
     word = details.get("errorType")
     if not isinstance(word, str):
         return None
-    # This client is connected, so `NotConnected` would tell its application of a misuse.
+    # This client is connected, so `NotConnected` would report a misuse to its application.
     error = error_of("server_unavailable" if word == "not_connected" else word, message)
     if type(error) is MCPError and word != _AUDIT:
-        # Not from a gateway. Error types are labels of metrics, so servers must not invent any.
+        # It does not come from a gateway. Error types are labels of metrics, so servers must not invent any.
         return None
     error.delivery = "not_sent" if details.get("delivery") == "not_sent" else "unknown"
     return error

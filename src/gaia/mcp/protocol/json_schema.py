@@ -1,7 +1,7 @@
 """JSON Schema for MCP: 2020-12 unless the schema declares another dialect; nothing is ever fetched.
 
-Most schemas come from servers (specification 2026-07-28, "Base protocol", "JSON Schema"). Checking by such a schema is
-bounded in work and time, whatever the schema asks for, and its patterns are matched in linear time.
+Most schemas come from servers (specification 2026-07-28, "Base protocol", "JSON Schema"). A check by such a schema is
+bounded in work and time, and matches patterns in linear time.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from gaia.runtime.locks import import_apart
 _MAX_PATTERN = 4000
 _CLASS = re.compile(r"\\[dDsSwW]")
 _MAX_CLASSES = 100
-"""Limit for character classes such as digits, words and blanks. Compiling takes time in proportion to the square of
-their number, and no other thread runs meanwhile: 4,900 classes took 15 s per attempt."""
+"""Limit for character classes such as digits, words and blanks. The time to compile grows with the square of their
+number, and no other thread runs meanwhile: 4,900 classes took 15 s per attempt."""
 _PATTERN_SIZES = tuple(1 << bits for bits in range(14, 21))
-"""Bytes of a compiled pattern: the worst time of a search for each character is proportional to this."""
+"""Bytes of a compiled pattern. The worst time of a search, per character, is proportional to this."""
 
 
 @lru_cache(maxsize=128)
@@ -50,13 +50,12 @@ def linear_pattern(pattern: str) -> tuple[Callable[[str], bool], int] | None:
 _MAX_PARTS = 20_000
 _MAX_DEPTH = 100
 _MAX_REFERENCE = 1000
-"""Characters of ``$id``, ``$ref`` and the like: each is joined with the enclosing ones."""
+"""Characters of ``$id``, ``$ref`` and the like, because each is joined with the enclosing ones."""
 
 _MAX_WORK = 6_000_000
 """Units of work in one check; a unit takes about 0.2 µs."""
 _MAX_SECONDS = 2.0
-"""Processor time of one check, in seconds: once to prepare a schema, and once for each value. Only the time of the
-checking thread counts."""
+"""Processor time of the checking thread, in seconds: once to prepare a schema, and once for each value."""
 _UNITS_BETWEEN_LOOKS = 2_000
 """Reading a thread's clock takes longer than a unit of work."""
 _STEP = 10
@@ -66,17 +65,17 @@ _PROBLEM = 200
 
 _MAX_PROBLEMS = 5
 _MAX_QUOTED = 30
-"""Parts. Larger arrays and objects are not quoted in a problem."""
+"""Parts. A problem does not quote larger arrays and objects."""
 _MAX_TEXT = 100
 
 _VERBATIM = frozenset(("const", "enum", "default", "examples"))
-"""Keywords whose value is data, not schema."""
+"""Keywords whose values are data, not schemas."""
 
 _FORMATS = ("date", "email", "idn-email", "ipv4", "ipv6", "uuid")
 """Formats that take linear time and do not depend on other installed packages."""
 
 _NOT_MONOTONIC = frozenset(("not", "oneOf", "if", "contains", "disallow"))
-"""Keywords for which a value may be wrong *because* a part of the schema permits it."""
+"""Keywords that may refuse a value because a part of the schema permits it."""
 
 _current_check: ContextVar[_Check] = ContextVar("json_schema_check")
 
@@ -95,12 +94,12 @@ class JsonSchema:
     ) -> None:
         """`trusted` is for the application's own schemas: their work is not bounded, and formats are annotations only.
 
-        `on_skipped` is called once, with a description, when a check meets a part of the schema that cannot be checked
-        in bounded time; values count as fitting that part.
+        `on_skipped` receives the description of the first part of the schema that cannot be checked in bounded time,
+        once; values count as fitting such parts.
 
         Raises SchemaUnusable for an invalid schema, or one of an unsupported dialect.
         """
-        # The import takes a tenth of a second, so only clients of servers with schemas spend it.
+        # The import takes a tenth of a second, so only clients of servers with schemas pay for it.
         import_apart("jsonschema", "jsonschema_specifications")
         from jsonschema import validators
         from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
@@ -170,10 +169,7 @@ class JsonSchema:
 
 
 def problems_by_own_schema(schema: dict[str, Any], value: Any) -> list[str]:
-    """The problems of `value` by one of the application's own schemas. Prepared schemas are cached.
-
-    Raises SchemaUnusable.
-    """
+    """The problems of `value` by one of the application's own schemas, which are cached. Raises SchemaUnusable."""
     return _own_schema(orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)).problems(value)
 
 
@@ -187,7 +183,7 @@ class _Check:
 
     def __init__(self, work: float, skipped: Callable[[str], None]) -> None:
         self._left = self._look_at = work
-        """Units of work left, and the value below which the clock is read next; never without a limit."""
+        """Units of work left, and the value below which the clock is read next."""
         self._end = time.thread_time() + _MAX_SECONDS
         self._skipped = skipped
         self.is_complete = True
@@ -195,7 +191,7 @@ class _Check:
     def spend(self, work: int) -> None:
         self._left -= work
         if self._left < self._look_at:
-            # Then the clock is read at each call.
+            # At the end of the work, the clock is read at each call.
             self._look_at = max(0, self._left - _UNITS_BETWEEN_LOOKS)
             if self._left < 0 or time.thread_time() > self._end:
                 raise CheckGivenUp("the check takes too long")
@@ -255,7 +251,7 @@ def _measured(value: Any, check: _Check) -> Any:
 
 
 def _size(value: Any) -> int:
-    """The number of parts of a value; each 64 characters of a string are one."""
+    """The number of parts of a value. A string counts as one part, and another for each 64 characters."""
     if isinstance(value, str):
         return 1 + len(value) // 64
     size: int = getattr(value, "size", 1)
@@ -301,7 +297,7 @@ def _counting_validator(kind: Any, schema: Any) -> Any:
     counting = _counting_class(kind)
     resource = specification_with(kind.ID_OF(kind.META_SCHEMA)).create_resource(schema)
     base = resource.id() or ""
-    # Without the crawl, the registry is searched again for each reference to an anchor or an id.
+    # Without the crawl, jsonschema searches the registry again for each reference to an anchor or an id.
     registry = REGISTRY.with_resource(base, resource).crawl()
     return counting(schema, format_checker=FormatChecker(_FORMATS), _resolver=registry.resolver(base))
 
@@ -348,7 +344,7 @@ def _comparisons(name: str, value: Any, instance: Any) -> int:
     if name == "enum":
         return min(_size(value), len(value) * _size(instance))
     if name == "uniqueItems" and value and isinstance(instance, list):
-        # Strings and numbers are sorted; other items are compared pairwise.
+        # jsonschema sorts strings and numbers, and compares other items pairwise.
         sortable = all(isinstance(item, str) for item in instance) or {*map(type, instance)} <= {int, float}
         return _size(instance) * (_STEP if sortable else len(instance))
     return 0
@@ -399,7 +395,7 @@ def _additional_properties(validator: Any, part: Any, instance: Any, schema: Any
 
 
 def _unevaluated(validator: Any, part: Any, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001
-    """Skipped: jsonschema would go through all other parts of the schema without counting."""
+    """Skip the keyword: jsonschema would go through all other parts of the schema without counting."""
     _current_check.get().skip("unevaluatedItems and unevaluatedProperties")
     return iter(())
 
@@ -422,7 +418,7 @@ def _matches(pattern: str, text: str) -> bool | None:
         return None
     occurs_in, size = compiled
     check.spend(_STEP + len(text) * size // 4096)
-    # It takes no subclasses of str.
+    # `occurs_in` takes no subclasses of str.
     return occurs_in(str(text))
 
 

@@ -26,7 +26,7 @@ _MAY_BE_DEEP = 2 * MAX_DEPTH
 """Bytes. Each level takes at least two, so shorter messages cannot be too deep."""
 
 _LONG_LINE = 16 * 1024
-"""Bytes. Counting brackets in a longer line takes longer than counting the members of an ordinary answer."""
+"""Bytes. In a longer line, counting brackets takes longer than counting the members of an ordinary answer."""
 
 _END_LINE = orjson.OPT_APPEND_NEWLINE
 
@@ -37,7 +37,7 @@ _MAX_ID = 1024
 """Characters."""
 
 _MAX_METHOD = 1024
-"""Characters. Names of spans and fields of log events contain the method."""
+"""Characters, because names of spans and fields of log events contain the method."""
 
 RequestId = int | str
 
@@ -99,7 +99,7 @@ class NestedTooDeep(NotAMessage):
 
 
 class Refusal(Exception):
-    """Answers a request of the server with this error. The message must hold no secrets of the client."""
+    """The error with which to answer a server's request. The message must hold no secrets of the client."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -110,9 +110,9 @@ class Refusal(Exception):
 def decode(line: bytes) -> Message | list[Message]:
     """One line as a message, or as the messages of a batch (revision 2025-03-26 allows a server to send one).
 
-    Invalid Unicode, and numbers that only Python's own parser accepts, are repaired and not refused: a stray byte must
-    not lose an answer, nor the other messages of its batch. Raises `NotAMessage` for everything else, and
-    `NestedTooDeep` for harmful nesting.
+    Repairs invalid Unicode and numbers that only Python's own parser accepts, because a stray byte must lose neither an
+    answer nor the other messages of its batch. Raises `NotAMessage` for everything else, and `NestedTooDeep` for
+    harmful nesting.
     """
     size = len(line)
     try:
@@ -138,7 +138,7 @@ def _has_few_members(value: Any) -> bool:
 
 
 def _is_too_deep(line: bytes, value: Any) -> bool:
-    # Searching a long text with few members would only take time.
+    # Few members cannot be too deep, and counting the brackets of a long text takes time.
     if (len(line) > _LONG_LINE and _has_few_members(value)) or line.count(b"{") + line.count(b"[") <= MAX_DEPTH:
         return False
     try:
@@ -231,11 +231,11 @@ def _request_or_notification(value: dict[str, Any], identifier: RequestId | None
 
 
 def encode_request(identifier: RequestId, method: str, params: dict[str, Any] | None) -> bytes:
-    """One line, newline included. Raises ValueError when `params` cannot be expressed in JSON."""
+    """One line, newline included. Raises ValueError if `params` cannot be expressed in JSON."""
     message: dict[str, Any] = {"jsonrpc": "2.0", "id": identifier, "method": method}
     if params is not None:
         message["params"] = params
-    # Not `_encode` at once, because each call passes here.
+    # Not `_encode`, because every call takes this path.
     try:
         return orjson.dumps(message, option=_END_LINE)
     except TypeError:
@@ -259,7 +259,7 @@ def _encode(message: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(message, option=_END_LINE)
     except TypeError:
-        # JSON allows what orjson refuses: integers over 64 bits, lone surrogates, keys that are not strings.
+        # JSON allows values that orjson refuses: integers over 64 bits, lone surrogates, keys that are not strings.
         pass
     try:
         return json.dumps(message, separators=(",", ":"), allow_nan=False, default=_decoded).encode() + b"\n"
@@ -295,17 +295,17 @@ def value_size(value: Any) -> int:
 
 
 # Long strings are mostly pictures and files in Base64. A JSON decoder searches each byte of a string for escapes, which
-# takes several times as long as making text of it. So long strings without any escape are cut out of a line and put
+# takes several times as long as decoding its text. So long strings without any escape are cut out of a line, and put
 # back into the decoded rest. For 1 MiB that takes a third of the time.
 
 LONG = 64 * 1024
-"""Bytes from which cutting a string out is faster."""
+"""Bytes. From this length on, cutting a string out is faster."""
 
 _MAX_STRINGS = 64
 """Only this many strings at the beginning of a line are examined."""
 
 _MAX_REST = 4096
-"""Bytes besides the long strings. The whole decoded rest is searched for the strings' places."""
+"""Bytes besides the long strings, because the whole decoded rest is searched for placeholders."""
 
 # Random, so that no server can guess the placeholder of a string.
 _PLACE = f"{secrets.token_hex(16)}-"

@@ -1,8 +1,8 @@
 """Finds out which era a server speaks (2026-07-28, "stdio": "Backward Compatibility"), and remembers it.
 
-A discovery answer means the stateless era, and so does the error that a version is not supported. Anything else means
-the handshake era, including silence and the server's end. The result is kept for the next start of the same
-configuration, and forgotten when that fails.
+The client probes with `server/discover`. A result, or the error "unsupported protocol version", means the stateless
+era. Any other answer, silence, or the end of the server means the handshake era. The next start of the same
+configuration uses the remembered era, and forgets it if that fails.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Negotiation:
         self._probing = False
 
     def open(self, identity: ClientIdentity) -> Exchange[ServerProfile]:
-        """Open the connection, up to the point where calls may be sent."""
+        """Open the connection until calls may be sent."""
         self._probing = False
         if self._fixed:
             return (yield from self._open_configured(identity))
@@ -121,11 +121,11 @@ class Negotiation:
             # The answer came from a guard in front of the server.
             raise
         except JsonRpcError as error:
-            # Errors that no other era has are a stateless answer. No other code decides.
+            # Only an error that no other era has means a stateless server.
             if error.code in STATELESS_ERRORS:
                 raise
         except (InvalidResponse, HttpError, AnswerLost):
-            # Any answer that is not stateless means the other era. Over HTTP it may be any refusal, or a broken
+            # Any answer that is not stateless means the handshake era. Over HTTP it may be any refusal, or a broken
             # connection ("Streamable HTTP": "Backward Compatibility").
             pass
         self._probing = False
@@ -134,7 +134,8 @@ class Negotiation:
         except JsonRpcError:
             if not silent:
                 raise
-            # The server may only be slow. One that answers `initialize` with an error may speak only the stateless era.
+            # The server may only be slow. A server that answers `initialize` with an error may speak only the stateless
+            # era.
             return (yield from self._stateless(identity, STATELESS_REVISIONS[0], None))
 
     def _stateless(self, identity: ClientIdentity, revision: str, timeout: float | None) -> Exchange[ServerProfile]:

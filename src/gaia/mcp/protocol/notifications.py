@@ -14,7 +14,7 @@ from gaia.mcp.protocol.messages import Notification, RequestId
 class ServerNotification(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     method: str
     subscription: Any = None
-    """In the stateless era, the id of the `subscriptions/listen` that it belongs to."""
+    """In the stateless era, the id of the `subscriptions/listen` that requested it."""
 
 
 class ToolListChanged(ServerNotification, frozen=True):
@@ -36,7 +36,7 @@ class SubscriptionAcknowledged(ServerNotification, frozen=True, kw_only=True):
 
     @property
     def resources(self) -> tuple[str, ...] | None:
-        """The URIs of the resources that it watches; None if the server does not say what it agreed to."""
+        """The URIs of the resources that the server watches; None if it does not list them."""
         if not isinstance(self.notifications, dict):
             return None
         uris = self.notifications.get("resourceSubscriptions")
@@ -48,7 +48,7 @@ class ResourceUpdated(ServerNotification, frozen=True, kw_only=True):
 
 
 class RequestCancelled(ServerNotification, frozen=True, kw_only=True, rename="camel"):
-    """The server's request needs no answer any more. In the stateless era, the server ends a subscription."""
+    """The server no longer needs an answer to its request. In the stateless era, the server ends a subscription."""
 
     request_id: RequestId
 
@@ -58,7 +58,7 @@ class ElicitationComplete(ServerNotification, frozen=True, kw_only=True, rename=
 
 
 class LogMessage(ServerNotification, frozen=True, kw_only=True):
-    """A log message. Its members are any JSON values: servers do not keep to the words of RFC 5424."""
+    """A log message. Its members are any JSON values, because servers also use words that RFC 5424 does not have."""
 
     level: Any = "info"
     logger: Any = None
@@ -78,7 +78,7 @@ _KINDS: dict[str, type[ServerNotification]] = {
 
 
 def parse_notification(notification: Notification) -> ServerNotification | None:
-    """The typed notification; None for an unknown method, and for params without the required member."""
+    """The typed notification; None for an unknown method, or if params lack a required member."""
     kind, meta = _KINDS.get(notification.method), notification.params.get("_meta")
     if kind is None:
         return None

@@ -1,8 +1,8 @@
 """The HTTP headers of a request, for proxies that do not read bodies (2026-07-28, "Streamable HTTP").
 
 "Request Metadata": the method, and the request's subject. "Custom Headers": a tool marks properties of its input schema
-with ``x-mcp-header``; their values are then sent as ``Mcp-Param-<mark>``. A tool with invalid marks must not be
-offered, because no client can call it as it demands.
+with ``x-mcp-header``, and the client sends their values as ``Mcp-Param-<mark>``. The client must not offer a tool with
+invalid marks, because it cannot call it as demanded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SENTINEL = re.compile(r"=\?base64\?.*\?=", re.DOTALL)
 _MARK = "x-mcp-header"
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TYPES = ("string", "integer", "boolean")
-"""Not numbers: their text is not the same everywhere."""
+"""Not numbers: languages write them differently."""
 
 _DATA = frozenset({"const", "default", "enum", "examples"})
 """Keywords whose values are not schemas."""
@@ -41,7 +41,7 @@ _MAX_TOOLS = 2_000
 """Marked tools of one server: as many as a server may offer."""
 
 _MAX_MARKS = 64
-"""Marks of one tool. Servers accept some 100 headers, and 8 KiB of them."""
+"""Marks of one tool. Servers accept about 100 headers, and 8 KiB of them."""
 
 Path = tuple[str, ...]
 """The names of the properties from the outermost to the marked one."""
@@ -101,15 +101,15 @@ class RequestHeaders:
     def learn_tools(self, tools: list[Any], *, is_first: bool = True, is_last: bool = True) -> list[Any]:
         """Learn the marks of the tools on one page of a listing; returns the tools that may be offered.
 
-        The last page makes it forget tools that are no longer listed. If two listings overlap, it may also forget
-        listed tools: the server refuses their next call with `HEADER_MISMATCH`, and the client lists again.
+        After the last page, tools that are no longer listed are forgotten. If two listings overlap, listed tools may be
+        forgotten too: the server refuses their next call with `HEADER_MISMATCH`, and the client lists again.
         """
         if is_first:
             self._listing = {}
         listing, offered = self._listing, []
         for tool in tools:
             name = tool.get("name") if isinstance(tool, dict) else None
-            # An item without a name is not judged here.
+            # Other code judges an item without a name.
             if isinstance(name, str):
                 try:
                     found = marks(tool.get("inputSchema"))
@@ -180,7 +180,7 @@ def marks(schema: Any) -> dict[Path, str]:
 
 
 def _schemas(root: Any) -> Iterator[tuple[Path | None, dict[str, Any]]]:
-    """Every schema within a schema. The path is given for those reached through ``properties`` alone.
+    """Every schema within a schema; with its path if it is reached through ``properties`` alone.
 
     Without recursion: a schema may be nested more deeply than Python's stack allows.
     """

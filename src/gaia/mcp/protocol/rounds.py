@@ -1,7 +1,7 @@
 """Requests that take several round trips (2026-07-28, "Multi Round-Trip Requests").
 
 Instead of a result the server may ask for input. The client gathers it and sends the request again, with the answers
-and with the server's state, which the client echoes and never reads.
+and with the server's opaque state.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import msgspec
 from gaia.mcp.errors import Delivery, InvalidResponse, MCPError
 
 MAX_ROUNDS = 10
-"""The limit of sends for one request. No well-behaved server asks so often."""
+"""Sends of one request. No well-behaved server asks so often."""
 
 _MAX_INPUTS = 16
-"""The limit of questions in one round."""
+"""Questions in one round."""
 
 _COMPLETE, _INPUT_REQUIRED = "complete", "input_required"
 _METHODS = frozenset(("tools/call", "prompts/get", "resources/read"))
@@ -33,9 +33,9 @@ class InputRequest(msgspec.Struct, frozen=True):
 
 class InputRequired(msgspec.Struct, frozen=True):
     requests: dict[str, InputRequest] | None
-    """By the server's own keys; None if the server only wants the request to be sent again."""
+    """By the server's own keys; None if the server only wants the client to send the request again."""
     state: Any
-    """Opaque. It may be missing, which differs from null."""
+    """The server's opaque state. It may be missing, which differs from null."""
 
     @classmethod
     def from_result(cls, result: Mapping[str, Any]) -> InputRequired:

@@ -1,7 +1,7 @@
 """Questions of servers to a client (specification, "Roots", "Sampling", "Elicitation").
 
-A server asks for the folders that it works in (roots), asks the client's model (sampling), or asks the person who uses
-the client (elicitation).
+A server asks for the folders to work in (roots), asks the client's model (sampling), or asks the person who uses the
+client (elicitation).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _file_uri(uri: str) -> str:
 
 
 def _read(kind: type[T], server: str, params: Mapping[str, Any]) -> T:
-    """Raises `Refusal` for params that are missing or of another type; null is as good as missing."""
+    """Raises `Refusal` for params that are missing or of another type; null counts as missing."""
     given = {key: value for key, value in params.items() if value is not None}
     try:
         return msgspec.convert({**given, "server": server}, kind)
@@ -63,21 +63,21 @@ REJECTED = -1
 
 
 class SamplingRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A server's request to a model. Show it to a person before it is sent: the server wrote every word of it.
+    """A server's request to a model. Show it to a person before you send it: the server wrote every word of it.
 
-    Names in brackets are the specification's. Everything except `messages` and `max_tokens` may be missing.
+    Names in brackets are the specification's. All fields except `messages` and `max_tokens` may be missing.
     """
 
     server: str
     """This program's name for the server that asks."""
     messages: list[dict[str, Any]]
-    """``{"role": "user" or "assistant", "content": …}``, content being one block or a list of blocks."""
+    """``{"role": "user" or "assistant", "content": …}``; the content is one block or a list of blocks."""
     max_tokens: int
     """The answer must not be longer (``maxTokens``)."""
     system_prompt: str | None = None
     """(``systemPrompt``)"""
     model_preferences: dict[str, Any] = {}
-    """``{"hints": [{"name": …}], "costPriority": …, …}``; hints count in order (``modelPreferences``)."""
+    """``{"hints": [{"name": …}], "costPriority": …, …}``; the first hint counts most (``modelPreferences``)."""
     temperature: float | None = None
     """The server's wish; None leaves it to the application."""
     stop_sequences: list[str] = []
@@ -98,9 +98,9 @@ class SamplingRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 def sampling_request(server: str, params: Mapping[str, Any], *, tools: bool) -> SamplingRequest:
-    """Read the params of a ``sampling/createMessage``; `tools` says whether the client offers them.
+    """Read the params of a ``sampling/createMessage``. Raises `Refusal`.
 
-    Raises `Refusal`.
+    `tools` says whether the client offers sampling with tools.
     """
     if not tools and (params.get("tools") is not None or params.get("toolChoice") is not None):
         raise Refusal(INVALID_PARAMS, "tools: the client does not offer sampling with tools")
@@ -125,7 +125,7 @@ def sampling_result(answer: object) -> dict[str, Any]:
 
 
 def _check_tool_results(messages: list[Any]) -> None:
-    """Check that a result follows every use of a tool, and that a message with results holds nothing else."""
+    """Raise `Refusal` unless a result follows every use of a tool, and messages with results hold nothing else."""
     open_uses: set[Any] = set()
     for message in messages:
         if message.get("role") not in ("user", "assistant"):
@@ -178,18 +178,18 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True, rename="came
     message: str
     """For the person. The server wrote it: make it safe before it is shown on a terminal."""
     mode: ElicitationMode = "form"
-    """``form``, or ``url`` for something that the person does on a web page."""
+    """``form``, or ``url`` for an action of the person on a web page."""
     requested_schema: dict[str, Any] = {}
     """The JSON Schema of the form: an object with plain fields."""
     url: str | None = None
     """In mode "url", the page for the person, with its host in ASCII: https, or http on this machine."""
     elicitation_id: str | None = None
-    """In mode "url", the id of the `ElicitationCompleted` event that belongs to it."""
+    """In mode "url", the id of the later `ElicitationCompleted` event."""
 
     def accept(self, content: Mapping[str, Any] | None = None) -> ElicitationAnswer:
         """The person agreed. Fields that `content` leaves out get the defaults of the schema.
 
-        Raises ValueError, naming the fields, for what the schema does not allow; the person can be asked again.
+        Raises ValueError, naming the fields, for content that the schema does not allow; the person can be asked again.
         """
         if self.mode == "url":
             if content:
@@ -248,7 +248,7 @@ def elicitation_id(method: str, params: Mapping[str, Any]) -> str | None:
 def elicitation_result(request: ElicitationRequest, answer: object) -> dict[str, Any]:
     """The result for the server. `answer` comes from user code: an answer, its dict, or None for "cancel".
 
-    Raises ValueError or TypeError for anything else, and for content that does not fit the form.
+    Raises ValueError or TypeError for other values, and for content that does not fit the form.
     """
     if answer is None:
         answer = request.cancel()
