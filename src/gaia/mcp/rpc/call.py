@@ -1,15 +1,15 @@
 """One request on the wire, from its submission to its outcome. The first thread that claims a call ends it, once.
 
-Several threads touch a call: the caller's thread waits for it and may give up, a writer writes it, a reader completes
-it, the supervisor fails it or moves it. `finish` is the only way to end a call. It claims the call atomically, so all
-other threads find it already ended.
+Several threads use a call: the caller's thread waits for it and may give up, a writer writes it, a reader completes it,
+the supervisor fails it or moves it. Only `finish` ends a call. It claims the call atomically, so all other threads find
+it ended.
 
-No lock is needed to decide whether the server may have seen a call. The writer sets `written` *before* it looks whether
-the call has ended; the thread that ends the call claims it *before* it looks at `written`. At least one of the two sees
-the other, so a call that is reported as not sent was not sent.
+No lock is needed to decide whether the server may have seen a call. The writer sets `written`, then looks whether the
+call has ended; the thread that ends the call claims it, then looks at `written`. At least one of the two sees the
+other, so a call that is reported as not sent was not sent.
 
-The same holds when a connection is lost. The supervisor withdraws a call and then looks at `written`, so a call that
-goes on to the next connection was not written to the lost one, and will not be.
+The same holds when a connection is lost. The supervisor withdraws a call, then looks at `written`. So the lost
+connection has not written, and will not write, a call that goes on to the next connection.
 """
 
 from __future__ import annotations
@@ -70,25 +70,24 @@ class RequestOwner(Protocol):
         """Equal for calls of the same client; None if the client is unknown."""
 
     @property
-    def is_away(self) -> bool:
-        """Whether the client has been disconnected for long."""
+    def is_away(self) -> bool: ...
 
     def give_way(self) -> None:
         """End the call, whose client is away, so that a question of the server cannot reach the wrong client."""
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """The client's declared capabilities, which a server of the stateless era is told."""
+        """The capabilities that the client has declared, for a server of the stateless era."""
 
     @property
     def log_level(self) -> str | None:
-        """The log level that a server of the stateless era is asked to use for this call."""
+        """The log level for this call, for a server of the stateless era."""
 
     def logged(self, params: dict[str, Any]) -> None:
-        """The server has sent a log message that belongs to the call."""
+        """Pass on a log message of the server that belongs to the call."""
 
     def refusal(self, tool: str) -> MCPError | None:
-        """The error if the client may no longer call `tool`, which may have changed while the call waited."""
+        """The error if the client may no longer call `tool`: its rights may change while the call waits."""
 
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
         """Ask the client to answer a request of the server. Returns a function that withdraws it, for any thread."""
@@ -97,7 +96,7 @@ class RequestOwner(Protocol):
 class Call(msgspec.Struct, eq=False):
     """A request that waits for its answer.
 
-    `params` may have members that are JSON already (`orjson.Fragment`). Raises ValueError when `params` cannot be
+    `params` may have members that are JSON already (`orjson.Fragment`). Raises ValueError if `params` cannot be
     expressed in JSON. `on_done` and `on_progress` run on the thread that completes the call or reads its progress,
     usually a reader: they must be internal code, quick, and must not raise. After an interruption `on_done` is called
     again, unless it has set itself to None.
@@ -111,8 +110,7 @@ class Call(msgspec.Struct, eq=False):
     now: float
     """When the call was made; a reading of the clock."""
     timeout: float
-    """Seconds from `now` on, for queueing, writing and waiting together. Infinite for requests that are answered only
-    when something ends."""
+    """Seconds from `now` on, for queueing, writing and waiting together. Infinite for a standing call."""
     repeatable: bool = False
     """Whether it is harmless if the server gets the request twice."""
     bound: bool = False
@@ -131,7 +129,7 @@ class Call(msgspec.Struct, eq=False):
     loop: LoopWork | None = None
     """The event loop whose task waits for the end; None: a thread waits."""
 
-    # The state of the call. Not for callers to set.
+    # The state of the call. Callers must not set it.
 
     frame: bytes = b""
     deadline: float = 0.0
@@ -156,12 +154,11 @@ class Call(msgspec.Struct, eq=False):
         self._done.acquire()
         self.frame = self._encode()
 
-    # The members contain what the caller sends to the server. That must not get into logs.
+    # The members contain the caller's data, which must not get into logs.
     __repr__ = object.__repr__
 
     @property
     def delivery(self) -> Delivery:
-        """Whether the server may have acted on the call."""
         return "unknown" if self.written or self.repeated else "not_sent"
 
     @property
@@ -189,7 +186,7 @@ class Call(msgspec.Struct, eq=False):
         return end_once(self._outcome, (result, error), self._conclude)
 
     def finish_raw(self, result: bytes, *, is_stateless: bool, read_failure: ReadFailure | None) -> None:
-        """End a call that has an owner with its undecoded result, from a server of the stateless or the other era.
+        """End a call that has an owner with its undecoded result. `is_stateless` is the era of the server.
 
         `read_failure` is None unless the server is a gateway. Only for the thread that has taken the call out of its
         connection's table.
@@ -234,10 +231,10 @@ class Call(msgspec.Struct, eq=False):
             self.watched.release()
 
     def progressed(self, now: float) -> None:
-        """Progress: the call gets its whole timeout again, if it was made so, up to a maximum ("Timeouts")."""
+        """Note progress. It gives a call with `max_timeout` its timeout again, up to that maximum ("Timeouts")."""
         if self.max_timeout is not None:
-            # A thread that waits until the old deadline looks at the new one afterwards. The deadline never moves to
-            # earlier: while a person is asked, the call has more time than this.
+            # A thread that waits until the old deadline looks at the new one afterwards. The deadline never moves to an
+            # earlier time: while a person is asked, the call has more time than this.
             deadline = min(now + self.timeout, self.now + max(self.max_timeout, self.timeout))
             self.deadline = max(self.deadline, deadline)
 
@@ -275,7 +272,7 @@ class Call(msgspec.Struct, eq=False):
                 self._caller = threading.get_ident()
             if not route.submit(self):
                 self.finish(error=ServerCrashed("the server has ended"))
-            # If the work loses the answer, the call may be submitted again, which leaves other work.
+            # If the work loses the answer, the call may be submitted again, which sets other work.
             while (work := self._work) is not None:
                 work.run()
                 if self._work is work:
@@ -284,7 +281,7 @@ class Call(msgspec.Struct, eq=False):
             if report is not None:
                 report()
             if not self.wait(clock) and not route.expire(self):
-                # Another thread has claimed the call, and releases it in a matter of microseconds.
+                # Another thread has claimed the call, and releases it within microseconds.
                 self._done.acquire()
         except BaseException:
             self._caller = None
@@ -321,7 +318,7 @@ class Call(msgspec.Struct, eq=False):
         return round(self.timeout, 2) or self.timeout
 
     def withdraw(self) -> bool:
-        """Take the call away from a lost connection. True if that has not written it and never will."""
+        """Take the call away from a lost connection. True if the connection has not written it and never will."""
         self.withdrawn = True
         return not self.written
 
@@ -330,7 +327,7 @@ class Call(msgspec.Struct, eq=False):
         self.withdrawn = False
 
     def add_meta(self, negotiated: NegotiatedProtocol) -> None:
-        """Encode the request anew for another negotiated protocol. Only for the thread that submits the call."""
+        """Encode the request again, for another negotiated protocol. Only for the thread that submits the call."""
         self.negotiated = negotiated
         self.frame = self._encode()
 
@@ -354,7 +351,7 @@ class Call(msgspec.Struct, eq=False):
 
 
 def _for_client(negotiated: NegotiatedProtocol, owner: RequestOwner) -> NegotiatedProtocol:
-    """The server is told the capabilities of the client, not those of the gateway."""
+    """A copy with the capabilities and the log level of the client, instead of the gateway's."""
     meta = {**negotiated.request_meta, f"{META}clientCapabilities": stateless_capabilities(owner.capabilities)}
     negotiated = msgspec.structs.replace(negotiated, request_meta=meta)
     return negotiated if owner.log_level is None else negotiated.with_log_level(owner.log_level)

@@ -1,4 +1,4 @@
-"""The interface between connections and transports: what a connection sends, and what a transport's threads report."""
+"""The interface between connections and transports: messages to send, and the reports of a transport's threads."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class CallerWork(Protocol):
     def run(self) -> None:
         """Send the request and receive its answer, at most until the request's deadline. On the caller's thread.
 
-        No code of the application runs meanwhile. Raises nothing itself; a signal handler may raise in this thread.
+        It runs no code of the application and does not raise; a signal handler may still raise in this thread.
         """
 
     def ended(self) -> None:
         """The request has ended: `run` must return soon. For any thread."""
 
     def abandon(self) -> None:
-        """An exception came before, in or after `run`: give up. On the caller's thread. May be called at any time."""
+        """Give up after an exception before, in or after `run`. On the caller's thread. May be called at any time."""
 
 
 class Outgoing(Protocol):
@@ -51,7 +51,7 @@ class Outgoing(Protocol):
 
     @property
     def bound(self) -> bool:
-        """Whether it belongs to the supervisor and not to a request of the application."""
+        """Whether it belongs to the supervisor, not to a request of the application."""
 
     @property
     def loop(self) -> LoopWork | None:
@@ -104,11 +104,11 @@ class Ending(msgspec.Struct, frozen=True):
     used_up: tuple[str, ...] = ()
     """Keys of its sandbox whose limits its process has reached."""
     cause: str | None = None
-    """For servers without a local process: what happened, as the end of a sentence about the server."""
+    """For servers without a local process: the end of a sentence about the server that says why it ended."""
     renewable: bool = False
     """The server has only forgotten the session, which can be opened again at once."""
     unauthorized: bool = False
-    """The server requires a login, and accepts none of those there are."""
+    """The server requires a login, and refused the present one."""
 
     @property
     def clean(self) -> bool:
@@ -137,19 +137,18 @@ class Channel(Protocol):
     def send(self, item: Outgoing, /) -> bool:
         """Write `item` now, or as soon as the server reads again. False if too much is already waiting.
 
-        After `stop_writing` has returned True, or `close` has returned, the channel does not call `begin_write` of any
-        item.
+        After `stop_writing` has returned True, or `close` has returned, the channel calls no item's `begin_write`.
         """
 
     def cancel(self, notice: Frame) -> None:
-        """The answer to a request is not needed any more. `notice` is the notification with its ``requestId``.
+        """Give up the answer to a request. `notice` is the notification with its ``requestId``.
 
-        A channel with one stream for each request closes that stream, and sends `notice` only in the eras in which
-        closing a stream has no meaning.
+        A channel with one stream for each request closes that stream. It sends `notice` only in eras in which closing a
+        stream has no meaning.
         """
 
     def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
-        """Messages sent from now on follow this protocol. For channels that send more than the bytes of a message."""
+        """Let further messages follow this protocol. For channels that send more than the bytes of a message."""
 
     def redact(self, text: str) -> str: ...
 
@@ -170,7 +169,7 @@ class Channel(Protocol):
 
 
 class ChannelListener(Protocol):
-    """What the threads of a channel call. Implementations never block and never raise.
+    """The reports of a channel's threads. Implementations never block and never raise.
 
     Several threads may call at once: over HTTP each thread that sends a request delivers its answer.
     """
@@ -179,7 +178,7 @@ class ChannelListener(Protocol):
         """`call_id` is the id of the request on whose own stream the message came, if there was such a stream."""
 
     def request_failed(self, call_id: int, error: MCPError) -> None:
-        """One request failed, and the channel goes on. `undo_write` comes first if the request was not sent."""
+        """One request failed, and the channel goes on. If it was not sent, the channel calls `undo_write` first."""
 
     def channel_ended(self) -> None:
         """The server's output has ended, or its process has exited. May be called more than once."""

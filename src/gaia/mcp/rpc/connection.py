@@ -62,10 +62,10 @@ _MAX_ID = 20
 """Digits of an id that a server sends back as a string."""
 
 _MAX_NOTIFICATION = 64 * 1024
-"""Bytes. Thousands of notifications may wait for the supervisor."""
+"""Bytes, because thousands of notifications may wait for the supervisor."""
 
 _MAX_LOGS = 1_000
-"""Log messages in one second. Each may be written to a log and sent to every client of a gateway."""
+"""Log messages in one second, because each may be written to a log and sent to every client of a gateway."""
 
 _MAX_ERROR = 16 * 1024
 """Characters of an error's message, which goes into logs, spans and the status."""
@@ -111,11 +111,11 @@ class Connection:
         """The hooks run on the channel's threads: they must be quick and must not raise.
 
         `on_request` gets the server's requests, see `IncomingRequests`. `on_lost` gets a call whose answer was lost
-        while the channel goes on; True says that the hook has taken over the call.
+        while the channel goes on; it returns True if it takes over the call.
 
         `observer` records requests and notifications in both directions. `executor` runs the application's span
-        processors, because the channel's threads may not wait for them. `post` sends a cancellation to the server from
-        another thread if a span has to be started for it: that may take a second.
+        processors, because the channel's threads must not wait for them. `post` sends a cancellation from another
+        thread if a span has to be started for it, which may take a second.
         """
         self.name = name
         self.generation = generation
@@ -131,10 +131,10 @@ class Connection:
         self._on_notification = on_notification
         self._on_ended = on_ended
         self.reads_failures = False
-        """Whether the server is a gateway: failures behind it then end calls as if they had happened here."""
+        """Whether the server is a gateway: failures behind it then end calls like failures in this process."""
         self.trace_context: Context | None = None
-        """The parent of the spans of the supervisor's messages; None is the current context. Only the supervisor's
-        thread uses it."""
+        """The parent of the spans of the supervisor's messages; None is the current context. For the supervisor's
+        thread."""
         self._observer = observer or Observer(name)
         self._observer.session_id = lambda: self.session_id
         self._executor = executor
@@ -148,7 +148,7 @@ class Connection:
         self.channel: Channel | None = None
         """Set once, when the transport has opened it."""
         self._warned_of_long_notifications = False
-        """Two threads may both warn, because there is no lock."""
+        """Without a lock, so two threads may both warn."""
         self._log_bucket = TokenBucket(_MAX_LOGS, _MAX_LOGS, 0.0)
         """Limits the log messages that are processed. Approximate: several threads may receive them."""
         self._log_warnings = EventRate(1.0, clock.monotonic)
@@ -171,7 +171,7 @@ class Connection:
         return sum(not call.is_standing for call in list(self._in_flight.values()))
 
     def has_older_than(self, call: Call) -> bool:
-        """True if a call that was made before `call` is still unanswered."""
+        """Whether a call that was made before `call` is still unanswered."""
         return any(other.id < call.id and not other.is_standing for other in list(self._in_flight.values()))
 
     def move_to(self, state: ConnectionState) -> None:
@@ -204,19 +204,18 @@ class Connection:
         if call.owner is not None:
             self._relays = True
         in_flight[call.id] = call
-        # `close` sets the state before it empties the table. So either `close` finds this call in the table, or this
-        # thread sees the state. The same holds for the supervisor, which drains a connection and then looks whether its
-        # table is empty.
+        # `close` sets the state, then empties the table. So either `close` finds this call in the table, or this thread
+        # sees the state. The supervisor, too, drains a connection and then looks whether its table is empty.
         if self.state is not _READY and self._takes_no(call):
             return in_flight.pop(call.id, None) is None
         if not channel.send(call):
-            # A request of the supervisor stays in the table when there is no room to write it. It times out like one
-            # that is not answered: the server does not read.
+            # Without room to write it, a request of the supervisor stays in the table and times out like an unanswered
+            # one: the server does not read.
             if not call.bound:
                 in_flight.pop(call.id, None)
                 self._refuse(call)
         elif call.ended:
-            # The caller may have given up before the call was in the table; it would stay there for ever.
+            # The caller may have given up before the call was in the table, where it would stay for ever.
             self.cancel_call(call, "given up")
         return True
 
@@ -252,7 +251,7 @@ class Connection:
         return is_ended
 
     def cancel_call(self, call: Call, reason: str) -> None:
-        """Forget a call that its caller gave up; tell the server if it may have seen the call ("Cancellation")."""
+        """Forget a call that its caller gave up; notify the server if it may have seen the call ("Cancellation")."""
         if self._in_flight.pop(call.id, None) is None:
             return
         # The specification forbids cancelling `initialize`.
@@ -278,7 +277,7 @@ class Connection:
         pop = self._in_flight.pop
         return (call for identifier in list(self._in_flight) if (call := pop(identifier, None)) is not None)
 
-    # For the channel's threads, see `ChannelListener`.
+    # The methods of `ChannelListener`.
 
     def channel_ended(self) -> None:
         self._on_ended(self)
@@ -345,8 +344,8 @@ class Connection:
     def owners_of(self, call_id: int | None) -> list[RequestOwner]:
         """The owners of the calls that a message may belong to.
 
-        A message on the stream of a call belongs to that call; any other may belong to all calls in flight. A client of
-        a gateway may own several calls, and then appears several times.
+        A message on the stream of a call belongs to that call; any other may belong to all calls in flight. An owner
+        appears once for each of its calls.
         """
         if call_id is not None:
             call = self._in_flight.get(call_id)
@@ -405,7 +404,7 @@ class Connection:
             else:
                 call.finish(error=error)
         except BaseException:
-            # The exception loses the connection. This call is no longer in the table, so it would not be told.
+            # The exception loses the connection. This call is no longer in the table, so the loss would not end it.
             call.finish(error=ServerCrashed(f"the answer to {call.method} was lost by an internal error"))
             raise
 
@@ -493,7 +492,7 @@ class Connection:
 
 
 def _own_id(identifier: Any) -> int | None:
-    """The id as this client assigned it: some servers send it back as a string. None if it cannot be one."""
+    """The id as this client assigned it, even if the server sends it back as a string. None if it cannot be one."""
     if type(identifier) is int:
         return identifier
     if type(identifier) is str and identifier.isdecimal() and len(identifier) <= _MAX_ID:
@@ -535,13 +534,13 @@ class CountedConnection(Connection):
 
 
 class Recorder(Protocol):
-    """Records what one start of a server sends and receives (`gaia.testing.record`). Never blocks, never raises."""
+    """Records the messages of one start of a server (`gaia.testing.record`). Never blocks, never raises."""
 
     def listener(self, connection: Connection) -> ChannelListener:
-        """The listener for the transport. It passes everything that the server sends on to `connection`."""
+        """The listener for the transport. It passes all reports on to `connection`."""
 
     def channel(self, channel: Channel) -> Channel:
-        """The channel for the connection. It passes everything on to the channel that the transport has opened."""
+        """The channel for the connection. It passes all messages on to the channel that the transport has opened."""
 
     def failed(self, error: MCPError) -> None:
         """The transport could not open a channel."""
@@ -552,5 +551,5 @@ class Recorders:
 
     def __init__(self) -> None:
         self.new: Callable[[str], Recorder] | None = None
-        """Makes the recorder for one start of a server, from the server's name; None while nothing is recorded. Any
-        thread may set it; each start reads it once."""
+        """Makes the recorder for one start of the named server; None while nothing is recorded. Any thread may set it;
+        each start reads it once."""

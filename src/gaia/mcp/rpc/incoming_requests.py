@@ -16,7 +16,7 @@ logger = get_logger(__name__)
 
 _MAX_WAITING = 256
 _MAX_WAITING_BYTES = 16 * 1024 * 1024
-"""Number and bytes of responses that may wait to be written. Further responses are dropped, because the server does not
+"""Number and bytes of responses that may wait to be written. Further ones are dropped, because the server does not
 read. A response that waits alone may be longer."""
 
 _MAX_SHOWN = 100
@@ -24,7 +24,7 @@ _MAX_SHOWN = 100
 
 
 class IncomingRequests:
-    """Thread-safe.
+    """Answers or refuses the requests of a server. Thread-safe.
 
     The table of requests needs no lock: each operation is one atomic dict operation, and a request belongs to the
     thread that pops it.
@@ -45,7 +45,7 @@ class IncomingRequests:
         self._send = send
         self._backlog = _Backlog()
         self._warned = False
-        """Whether the log was told of dropped responses. Two threads may both tell it, because there is no lock."""
+        """Whether dropped responses were logged. Without a lock, so two threads may both log them."""
         self._observer = observer
         self._executor = executor
         self._served: dict[int, ServerSpan] = {}
@@ -64,7 +64,7 @@ class IncomingRequests:
             self.refuse(request, METHOD_NOT_FOUND, f"the client does not offer {request.method[:_MAX_SHOWN]}")
 
     def answer(self, request: Request, result: dict[str, Any]) -> None:
-        """Raises ValueError when `result` cannot be expressed in JSON."""
+        """Raises ValueError if `result` cannot be expressed in JSON."""
         self._respond(request, encode_result(request.id, result))
         self._ended(id(request))
 
@@ -119,7 +119,7 @@ class _Backlog:
 
 
 class _Answer(Frame, frozen=True):
-    """A response that waits to be written. It leaves the backlog when it is written."""
+    """A response in the backlog, which it leaves when it is written."""
 
     backlog: _Backlog | None = None
 
