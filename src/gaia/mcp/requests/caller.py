@@ -22,7 +22,7 @@ class CallEntry(CallRoute, Protocol):
 
 
 class Supervised(Protocol):
-    """The object that keeps one server alive: a supervisor of this process, or its stand-in for one elsewhere."""
+    """Keeps one server alive: a supervisor of this process, or its stand-in for a server elsewhere."""
 
     @property
     def call_queue(self) -> CallEntry: ...
@@ -72,7 +72,7 @@ class Caller(Generic[S]):
     ) -> Call:
         supervisor, timeout = self.supervisor, exchange.options.timeout
         call_queue = supervisor.call_queue
-        # The connection that takes the call adds the metadata if no connection is ready now.
+        # If no connection is ready now, the one that takes the call adds the metadata.
         connection = call_queue.ready
         call = Call(
             supervisor.next_id(),

@@ -40,14 +40,11 @@ _MAX_PROGRESS_BYTES = 8 * 1024 * 1024
 class ClientRequests(RequestContext):
     """The requests of one client over its session. Thread-safe."""
 
-    # The driver of a thread that waits.
-
     def request(self, exchange: RequestExchange) -> Outcome:
         """Make a request, wait for its result object and end its observation. Raises `MCPError`.
 
         `on_progress` runs in this thread while it waits, so all progress has been reported when this method returns.
-
-        Inside a `gaia.runtime.cancellation.CancelScope` the request is cancelled with the scope.
+        The current `CancelScope` cancels the request.
         """
         failure: BaseException | None = None
         try:
@@ -119,8 +116,6 @@ class ClientRequests(RequestContext):
                 forget()
         return exchange.input_arrived(inputs.answers) if inputs.error is None else exchange.fail(inputs.error)
 
-    # The driver of a future.
-
     def submit(self, exchange: RequestExchange, lane: Callbacks) -> CallFuture:
         """Make a request without waiting; see `MCPClient.submit_tool`. Raises ValueError and NotConnected.
 
@@ -134,8 +129,6 @@ class ClientRequests(RequestContext):
         except BaseException as error:
             submitted.abandon(error)
             raise
-
-    # Requests of several steps.
 
     def new_request(self, step: Send) -> RequestExchange:
         """The request of a step, which is never a tool call."""

@@ -1,4 +1,4 @@
-"""`RequestExchange`: one request of a client over all its rounds, without I/O. It tells its driver what to do next.
+"""`RequestExchange`: one request of a client over all its rounds, without I/O. It returns each next step to its driver.
 
 A server of the stateless era may answer with questions instead of a result (2026-07-28, "Multi Round-Trip Requests").
 The client answers them and sends the request again. Each round has the whole timeout of the request. The time that
@@ -37,7 +37,7 @@ OnProgress = Callable[[float, float | None, str | None], object]
 
 
 class CallKeywords(TypedDict, total=False):
-    """The keywords of a call, which `CallOptions` explains."""
+    """The keywords of a call, see `CallOptions`."""
 
     timeout: float | None
     on_progress: OnProgress | None
@@ -46,7 +46,7 @@ class CallKeywords(TypedDict, total=False):
 
 
 class CallOptions(msgspec.Struct, frozen=True):
-    """How to make a call. Durations are in seconds; None leaves the choice to the client.
+    """Options of one call. Durations are in seconds; None leaves the choice to the client.
 
     Raises ValueError for an invalid duration (`require_seconds`).
     """
@@ -96,7 +96,7 @@ class RequestSession(Protocol):
         """Raises NotConnected if the client was never connected, or was disconnected."""
 
     def subscriptions_changed(self) -> None:
-        """The client now wants other notifications or log messages of the server (`Subscriptions`)."""
+        """Note that the client now wants other notifications or log messages of the server (`Subscriptions`)."""
 
 
 class RequestContext:
@@ -119,7 +119,6 @@ class RequestContext:
         self.steps = steps
         self.clock = clock
         self.deadlines = deadlines_of(clock)
-        """For calls that no thread waits for."""
 
     @property
     def is_stateless(self) -> bool:
@@ -128,7 +127,7 @@ class RequestContext:
         return profile is not None and profile.era.is_stateless
 
     def note_urls(self, error: UrlElicitationRequired) -> None:
-        """The error sends a person to URLs: the server may later report that the person has finished there."""
+        """Note the URLs in the error: the server may report later that the person has finished there."""
         for elicitation in error.elicitations:
             self.server_requests.note_url(elicitation.get("elicitationId"))
 
@@ -151,9 +150,9 @@ SEND, ASK, CHECK, DONE = Step.SEND, Step.ASK, Step.CHECK, Step.DONE
 
 
 class RequestExchange(msgspec.Struct, eq=False):
-    """A request, and what becomes of it. For one thread at a time.
+    """A request and its state. For one thread at a time.
 
-    The methods return what to do next. They raise nothing but what a signal handler raises.
+    The methods return the next step and do not raise. (A signal handler may still raise in this thread.)
     """
 
     # A struct, because every call makes one: creating it takes half the time of a Python class.
@@ -172,10 +171,9 @@ class RequestExchange(msgspec.Struct, eq=False):
     owner: RequestOwner | None = None
     """The client of a gateway that made the request. Its result stays undecoded, in `raw`, as the server sent it."""
 
-    # The state of the request. Not for callers to set.
+    # The state of the request. Callers must not set it.
 
     required: InputRequired | None = None
-    """The inputs that the server requires before the next round."""
     result: Outcome | None = None
     raw: bytes = b""
     facts: ResultFacts = NO_FACTS
@@ -287,7 +285,8 @@ class RequestExchange(msgspec.Struct, eq=False):
         if self.owner is not None:
             result = {"isError": self.facts.is_error}
             if self.error is None and observation.records:
-                # The client has to deal with a result that cannot be decoded, such as a number too large for a double.
+                # The result may be impossible to decode, for example a number too large for a double. Its client
+                # handles that.
                 with contextlib.suppress(ValueError):
                     result = orjson.loads(self.raw)
         observation.ended(failure or self.error, result)

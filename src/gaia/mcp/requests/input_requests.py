@@ -1,4 +1,4 @@
-"""The application's answers to the inputs that a server requires for one round; all are asked for at the same time."""
+"""The inputs that a server requires for one round. The application is asked for all of them at the same time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gaia.runtime.locks import end_once, reentrant_lock
 
 
 class InputRequests:
-    """Ends exactly once: with all answers, or with the error that the client's request fails with. Thread-safe."""
+    """Ends exactly once: with all answers, or with the error for the client's request. Thread-safe."""
 
     def __init__(
         self,

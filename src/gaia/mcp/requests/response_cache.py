@@ -1,7 +1,7 @@
-"""Answers that a server of the stateless era allows to be used again (2026-07-28, "Caching").
+"""Answers that a server of the stateless era allows the client to use again (2026-07-28, "Caching").
 
 One cache belongs to one client, and so to one authorization: answers of the scope "private" need no further check. The
-cache stores answers as JSON: their length is the size that counts, and JSON is faster to copy than objects.
+cache stores answers as JSON, which has a definite length and is faster to copy than objects.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ class ResponseCache:
         self._lock = reentrant_lock()
         """Owns everything below. Reentrant, because a signal handler may disconnect the client meanwhile."""
         self._answers: OrderedDict[Key, tuple[float, bytes]] = OrderedDict()
-        """For each request: until when the answer is fresh (a reading of the clock). The most recently used is last."""
+        """By request: until when the answer is fresh (a reading of the clock), and the answer. The last used is
+        last."""
         self._size = 0
-        """Bytes of all answers and of the requests that they answer."""
+        """Bytes of all answers and of their requests."""
         self._epoch = 0
         """How often answers were forgotten. The answer to a request that was made before that is not kept."""
 

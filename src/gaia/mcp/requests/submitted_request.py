@@ -40,7 +40,7 @@ class SubmittedRequest:
     """Takes the next step of a request when the step before has ended, and never waits.
 
     A round ends on the thread of a reader, of the deadlines, or of the caller that cancels it. Steps that may take long
-    run on the client's threads for steps. A subclass decides what happens at the end: see `ended`.
+    run on the client's threads for steps. A subclass implements the end: see `ended`.
     """
 
     __slots__ = ("_cancellation", "exchange", "loop", "requests", "under_way")
@@ -51,10 +51,10 @@ class SubmittedRequest:
         self.loop: LoopWork | None = None
         """The event loop whose task waits for the end; None if a thread waits or may wait."""
         self.under_way: Call | InputRequests | None = None
-        """The current round, or the questions that must be answered before the next round."""
+        """The current round, or the questions before the next round."""
         self._cancellation: CallCancelled | None = None
         """`cancel_request` sets this and then reads `under_way`; `_begin` sets `under_way` and then reads this. So at
-        least one of the two threads sees what the other has set."""
+        least one of the two threads sees the other's value."""
 
     def start(self) -> None:
         """Begin the first round. Raises ValueError for params that are not JSON."""
@@ -75,16 +75,16 @@ class SubmittedRequest:
             self.exchange.end(error)
 
     def cancel_request(self, error: CallCancelled) -> bool:
-        """End the request with `error`, and tell the server. For any thread.
+        """End the request with `error`, and notify the server. For any thread.
 
-        False if the round ended just before. If the request has a next round, it is cancelled when that begins.
+        False if the round ended just before. If the request has a next round, that is cancelled when it begins.
         """
         self._cancellation = error
         under_way = self.under_way
         return under_way is not None and under_way.cancel(error)
 
     def allow(self, seconds: float | None = None) -> None:
-        """Give the round so much time from now on, by default its whole timeout, instead of what it has left."""
+        """Give the round so much time from now on, by default its whole timeout, instead of the rest of its time."""
         call = self.under_way
         if isinstance(call, Call):
             call.deadline = self.requests.clock.monotonic() + (call.timeout if seconds is None else seconds)
@@ -93,7 +93,7 @@ class SubmittedRequest:
     # For subclasses.
 
     def ended(self) -> None:
-        """The exchange is over: tell the owner, who calls `RequestExchange.end`. For any thread; must be quick.
+        """The exchange is over: notify the owner, who calls `RequestExchange.end`. For any thread; must be quick.
 
         Called again if a signal handler has raised an exception.
         """
@@ -113,8 +113,6 @@ class SubmittedRequest:
     def ask(self) -> None:
         """The server requires ``exchange.required``: have it answered, then call `input_arrived` or `fail`."""
         self._later(self._ask_application)
-
-    # The steps.
 
     def next_step(self, call: Call) -> None:
         """Take the step that follows a round. Does nothing if that step was taken before."""
@@ -179,7 +177,7 @@ class SubmittedRequest:
 
     def _application_answered(self, inputs: InputRequests) -> None:
         if self.under_way is not inputs:
-            # This was called before; a second time it must not send the request again.
+            # A second call must not send the request again.
             return
         self.under_way = None
         error = inputs.error
@@ -200,7 +198,8 @@ class SubmittedRequest:
         try:
             (submit or self.requests.steps.submit)(guarded)
         except PoolExhausted:
-            # No thread can be started. So the current thread runs the step: it is delayed, but the request is not lost.
+            # No thread can be started, so the current thread runs the step. The step is delayed, but the request is not
+            # lost.
             guarded()
 
 
@@ -237,7 +236,7 @@ def report(on_progress: OnProgress, params: Mapping[str, Any]) -> None:
 
 
 class CallFuture(Future[ToolResult]):
-    """The future of a submitted tool call. `cancel` works until the result has arrived, and tells the server.
+    """The future of a submitted tool call. `cancel` works until the result has arrived, and notifies the server.
 
     A thread of a connection or of the supervisor completes the future. The future's callbacks run on a lane instead.
     """
@@ -276,7 +275,7 @@ class CallFuture(Future[ToolResult]):
                 self.set_running_or_notify_cancel()
 
     def _complete(self, error: MCPError | None, result: Outcome) -> None:
-        """The request has ended: release the threads that wait. For any thread; runs no user code.
+        """Release the threads that wait, after the end of the request. For any thread; runs no user code.
 
         May be called again after an exception.
         """
