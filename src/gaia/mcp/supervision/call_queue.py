@@ -1,4 +1,4 @@
-"""The way in for calls: each goes to the ready connection, into the backlog, or back to the caller with the reason."""
+"""`CallQueue`: each call goes to the ready connection, into the backlog, or back to the caller with the reason."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _WAITING_STATES = {
 _CALL_WANTED_STATES = {
     ServerState.EXITED,
     ServerState.NEEDS_AUTHORIZATION,
-    # On trial: there is no connection for all calls until a first call has succeeded.
+    # On trial: no connection takes all calls until a first call has succeeded.
     ServerState.READY,
 }
-"""In these states the supervisor is told of each call that waits."""
+"""In these states the supervisor is notified of each call that waits."""
 
 
 class CallQueue:
@@ -58,9 +58,9 @@ class CallQueue:
     ) -> None:
         """`on_call_waiting` is called, from a caller's thread, when a call comes for a server that has exited.
 
-        It is also called for a server that requires a login if `has_new_login` says that there may be a new one.
-        `on_expired` gets the calls that timed out while there was a connection. `retry_in` says in how many seconds a
-        failed server is tried again. ``safe_to_repeat(tool)`` is asked for calls that have waited.
+        It is also called for a server that requires a login if `has_new_login` returns True. `on_expired` gets the
+        calls that timed out while there was a connection. `retry_in` returns the seconds until the next attempt to
+        start a failed server. ``safe_to_repeat(tool)`` is called for calls that have waited.
         """
         self.next_id: Callable[[], int] = itertools.count(1).__next__
         """Returns the id of the next request, unique among all connections of the server. For any thread."""
@@ -77,7 +77,7 @@ class CallQueue:
         self.reason: str | None = None
         self.ready: Connection | None = None
         self._connection: Connection | None = None
-        """`ready`, or the connection of a server on trial, which gets one call after the other from the supervisor."""
+        """`ready`, or the connection of a server on trial, to which the supervisor gives one call after the other."""
         self._draining: tuple[Connection, ...] = ()
         """Old connections that still finish their calls. Replaced as a whole."""
         self._backlog: deque[Call] = deque()
@@ -96,10 +96,9 @@ class CallQueue:
         return self._draining if connection is None else (connection, *self._draining)
 
     def submit(self, call: Call) -> bool:
-        """Send the call, or let it wait for the server. A call that has no chance ends at once. Always True."""
+        """Send the call, or let it wait for the server. Ends a call that can do neither. Always True."""
         while True:
-            # A connection that has closed meanwhile takes no call. It is no longer `ready` then: the supervisor clears
-            # that first.
+            # A connection that has just closed takes no call. The supervisor has cleared `ready` before.
             connection = self.ready
             if connection is not None:
                 if connection.submit(call):
@@ -113,10 +112,10 @@ class CallQueue:
                 return True
             self._backlog.append(call)
             if call.ended and self._take_out(call):
-                # It was given up just before, and must not start a server.
+                # The caller has just given the call up, and it must not start a server.
                 return True
-            # The supervisor sets `ready`, or the state, and then takes the calls out of the backlog. So either it finds
-            # this call there, or this thread sees what it has set.
+            # The supervisor sets `ready`, or the state, then takes the calls out of the backlog. So either it finds
+            # this call there, or this thread sees the new value.
             if (self.ready is None and self._refusal_of_new() is None) or not self._take_out(call):
                 break
         if call.observer is not None:
@@ -126,7 +125,6 @@ class CallQueue:
         return True
 
     def expire(self, call: Call) -> bool:
-        """End a call whose deadline has passed. False if it ended just before."""
         # Only the text depends on this check: the call may leave the backlog between the check and its end.
         late = timeout_of_waiting(call, self._server, self.state) if call in self._backlog else call.timed_out()
         if not self._give_up(call, late, "timeout"):
@@ -136,7 +134,6 @@ class CallQueue:
         return True
 
     def cancel(self, call: Call, error: CallCancelled) -> bool:
-        """End a call that its caller no longer wants. False if it ended just before."""
         return self._give_up(call, error, error.message)
 
     def repeat(self, call: Call) -> bool:
@@ -148,7 +145,7 @@ class CallQueue:
         if call.bound or not call.repeatable:
             return False
         call.prepare_repeat(self.next_id())
-        # If it is the first call to a server on trial, it stays that.
+        # A first call to a server on trial goes to that server again.
         connection = None if self.ready is not None else self._connection
         if connection is None or not connection.submit(call):
             self.submit(call)
@@ -215,7 +212,7 @@ class CallQueue:
     def admit(self, connection: Connection, refusal: Refusal, *, withdrawn: bool = True) -> None:
         """Send calls to `connection` from now on; first the calls that waited.
 
-        `refusal` is asked for each tool call that waited, because the server may no longer offer the same tool. Without
+        The server may no longer offer the same tool, so `refusal` checks each tool call that waited. Without
         `withdrawn`, calls that were taken back from a lost connection keep waiting: its channel is not closed yet and
         could still write them.
         """
@@ -248,7 +245,7 @@ class CallQueue:
                     continue
                 call.on_done = _both(call.on_done, on_ended)
                 if call.ended:
-                    # It may have ended before `on_done` was set.
+                    # The call may have ended before `on_done` was set.
                     continue
                 submitted = connection.submit(call)
             except BaseException as error:
@@ -273,7 +270,7 @@ class CallQueue:
         return True
 
     def drain(self, connection: Connection) -> None:
-        """`connection` keeps the calls that it has. Call this before another connection is admitted in its place."""
+        """Let `connection` finish its calls. Call this before another connection is admitted in its place."""
         self._draining = (*self._draining, connection)
 
     def drained(self, connection: Connection) -> None:
@@ -283,11 +280,10 @@ class CallQueue:
         self.ready = self._connection = None
 
     def take_back(self, orphans: Iterable[Call], reason: str, *, unauthorized: bool = False) -> bool:
-        """Decide about the unanswered calls of a lost connection.
+        """Let the unanswered calls of a lost connection wait for the next one, or end them.
 
-        A call that was not written, or may be repeated, waits for the next connection, before all others. The rest
-        fails with `reason`, or with NeedsAuthorization if `unauthorized`. True if any call of the application waited,
-        here or for an answer.
+        A call that was not written, or may be repeated, waits, before all others. The rest fails with `reason`, or with
+        NeedsAuthorization if `unauthorized`. True if any call of the application waited, here or for an answer.
         """
         kept: list[Call] = []
         call: Call | None = None
@@ -309,7 +305,7 @@ class CallQueue:
         return had_calls
 
     def _take_back(self, call: Call, reason: str, *, unauthorized: bool) -> bool:
-        """False if the call cannot go to the next connection; it has ended then."""
+        """False if the call cannot go to the next connection; this has ended it then."""
         unwritten = call.withdraw()
         if call.bound or not (unwritten or call.repeatable):
             lost = f"server {self._server!r} was lost during {call.method}: {reason}"
@@ -384,8 +380,8 @@ def error_of_waited(
 ) -> MCPError | None:
     """The error that ends a call that has waited; None if it may be sent.
 
-    The server may no longer offer the same tool: ``refusal(tool)`` is the client's error for that.
-    ``safe_to_repeat(tool)`` says whether, by the server's present word, a repetition is harmless.
+    ``refusal(tool)`` is the client's error for a tool that the server no longer offers. ``safe_to_repeat(tool)`` says
+    whether the server's present definition allows a repetition.
     """
     tool = call.tool
     if tool is None:
@@ -395,7 +391,7 @@ def error_of_waited(
         error = call.owner.refusal(tool)
     if error is not None or not (call.repeatable or call.repeated) or safe_to_repeat(tool):
         return error
-    # The server may have said it of an older definition of the tool.
+    # The call may rely on an older definition of the tool.
     call.repeatable = False
     if not call.repeated:
         return None

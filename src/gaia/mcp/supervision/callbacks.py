@@ -33,7 +33,7 @@ _MAX_TASKS = 10_000
 """Tasks that may wait in one lane for one server."""
 
 MAX_LISTENER_BYTES = 4 * 1024 * 1024
-"""Bytes that one server sent, in all tasks that wait for one listener."""
+"""Bytes from one server, in all tasks that wait for one listener."""
 
 _MAX_FUTURE_BYTES = 256 * 1024
 """The same for one future; there may be as many futures as calls in flight."""
@@ -58,7 +58,7 @@ class Callbacks(Protocol):
 
 
 class _Source:
-    """The tasks of one server that wait in a lane; owned by the lane's lock."""
+    """The tasks of one server that wait in a lane. The lane's lock owns it."""
 
     __slots__ = ("dropped", "size", "tasks", "told")
 
@@ -67,7 +67,7 @@ class _Source:
         self.size = 0
         self.dropped = 0
         self.told = False
-        """Whether the lane's owner was told of dropped tasks since tasks of this server began to wait."""
+        """Whether the owner was notified of dropped tasks since tasks of this server began to wait."""
 
     def add(self, size: int, task: Task, max_bytes: int) -> int:
         self.tasks.append((size, task))
@@ -116,11 +116,11 @@ class Lane:
         self._lock = reentrant_lock()
         """Owns everything below. Reentrant, because a signal handler may post too."""
         self._sources: OrderedDict[str, _Source] = OrderedDict()
-        """By server, the next one first. Only servers for which tasks wait."""
+        """The servers for which tasks wait. The next one is first."""
         self._scheduled = False
 
     def post(self, task: Task, server: str | None = None, size: int = 0) -> None:
-        """Run `task` soon on a callback thread. It holds `size` bytes of what the server sent. Never blocks."""
+        """Run `task` soon on a callback thread. It holds `size` bytes from the server. Never blocks."""
         if self._process != os.getpid():
             self._begin()
         server = self._server if server is None else server
@@ -142,7 +142,7 @@ class Lane:
                 raise
 
     def run(self) -> None:
-        """Run the waiting tasks, and those that arrive meanwhile. For the thread that the lane was scheduled on."""
+        """Run the waiting tasks, and those that arrive meanwhile. For the thread of the lane."""
         while (task := self.take()) is not None:
             try:
                 task()
@@ -154,7 +154,7 @@ class Lane:
             del task
 
     def take(self) -> Task | None:
-        """The next task, for the thread that runs the lane. After None, the next `post` schedules the lane again."""
+        """The next task, for the thread of the lane. After None, the next `post` schedules the lane again."""
         with self._lock:
             if not self._sources:
                 self._scheduled = False
@@ -223,7 +223,7 @@ class CallbackPool:
         self._threads = DaemonPool(f"mcp-{name}-{purpose}", _MAX_THREADS)
 
     def lane(self, on_dropped: Callable[[str, int], object] | None = None) -> Lane:
-        """A lane outside all groups, for a listener: there are only as many as the application has made."""
+        """A lane outside all groups, for a listener: the application limits their number."""
         return Lane(lambda lane: self._run(lane.run), max_bytes=MAX_LISTENER_BYTES, on_dropped=on_dropped)
 
     def group(self, server: str, limit: int = _MAX_GROUP_THREADS) -> CallbackGroup:
@@ -235,8 +235,5 @@ class CallbackPool:
         self._threads.submit(task, keep=True)
 
     def close(self) -> None:
-        """Run the tasks already posted, then end the threads. Waits only briefly for user code that never returns.
-
-        A later `post` starts threads again.
-        """
+        """Run the posted tasks, then end the threads. Waits at most 2 s. A later `post` starts threads again."""
         self._threads.drain(_JOIN_SECONDS)

@@ -1,6 +1,6 @@
 """The features that an application offers to servers: a person's answers, a model, folders.
 
-These are the client features of the specification. A feature is declared to a server if, and only if, it was given.
+These are the client features of the specification. The client declares those that the application has given.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METHODS = ("elicitation/create", "sampling/createMessage", "roots/list")
 """The requests that a server may make if the feature is offered."""
 
 OnElicitation = Callable[[ElicitationRequest], ElicitationAnswer | Mapping[str, Any] | None]
-"""Asks a person. None means "cancel": no choice was made. A dict is ``{"action": …, "content": …}``."""
+"""Asks a person. None means "cancel": the person made no choice. A dict is ``{"action": …, "content": …}``."""
 
 OnSampling = Callable[[SamplingRequest], Mapping[str, Any] | None]
 """Asks a model; see `SamplingRequest.answer` for the result. None means that the user rejected the request."""
@@ -49,7 +49,7 @@ class Roots:
 
     @property
     def are_known(self) -> bool:
-        """Whether no user code runs to list them."""
+        """Whether listing them runs no user code."""
         return not callable(self._source)
 
     def listing(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
     roots: Roots | None = None
     relayed: bool = False
     """Whether the clients of a gateway answer. Their abilities are known only when a server asks, so all features are
-    declared and the other members do not count."""
+    declared, and the other members are ignored."""
 
     def __post_init__(self) -> None:
         require_runs_on_thread("on_elicitation", self.on_elicitation)

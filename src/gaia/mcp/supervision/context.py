@@ -36,11 +36,11 @@ RecyclingReason = Literal["max_lifetime", "max_calls", "max_memory", "requested"
 another configuration."""
 
 _MIN_MEMORY = 16 * 1024**2
-"""A smaller limit is a mistake in the unit."""
+"""Bytes. A smaller limit is a mistake in the unit."""
 
 
 class RecyclingLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits at which a fresh process replaces one of a server; None is no limit.
+    """The limits at which a new process replaces one of a server; None is no limit.
 
     Raises ValueError for invalid values.
     """
@@ -64,7 +64,7 @@ class RecyclingLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SupervisionHooks(Protocol):
-    """What the supervisor tells its client, on the supervisor's thread. Implementations are quick and never raise."""
+    """The supervisor's reports to its client, on the supervisor's thread. Implementations are quick and never raise."""
 
     def listing_begins(self) -> Listing:
         """The server is about to be asked for its tools."""
@@ -77,10 +77,10 @@ class SupervisionHooks(Protocol):
 
     @property
     def subscriptions(self) -> Subscriptions:
-        """The notifications and log messages that the client wants, whatever connection the server has."""
+        """The notifications and log messages that the client wants, on any connection."""
 
     def refusal_of(self, tool: str) -> MCPError | None:
-        """The error that ends a tool call instead of sending it; None to send it. Asked for each call that waited.
+        """The error that ends a tool call instead of sending it; None to send it. Called for each call that waited.
 
         `tool` is the server's own name of the tool.
         """
@@ -91,14 +91,14 @@ class SupervisionHooks(Protocol):
     def happened(self, event: Event) -> None: ...
 
     def adopted(self, context: SupervisionContext) -> None:
-        """The configuration that `Supervisor.reconfigure_now` was given is in effect: `context`, made by the client."""
+        """`context`, from the client's call of `Supervisor.reconfigure_now`, is in effect."""
 
     def last_known(self) -> KnownServer | None:
         """Facts from an earlier start of the server; None if there are none or they must not be used."""
 
 
 class SupervisionContext(msgspec.Struct, kw_only=True, eq=False):
-    """Made by a client, for all supervisors that its server has one after the other. Durations in seconds.
+    """Settings of one server, made by its client for each of its supervisors in turn. Durations in seconds.
 
     Only `adopt` changes it.
     """
@@ -107,7 +107,7 @@ class SupervisionContext(msgspec.Struct, kw_only=True, eq=False):
     transport: ChannelTransport
     identity: ClientIdentity
     negotiation: Negotiation
-    """Remembers what it has found out about the server. Only the supervisor's thread uses it."""
+    """Remembers the era of the server. Only the supervisor's thread uses it."""
     start_timeout: float = 60.0
     policy: RestartPolicy
     health_interval: float

@@ -1,4 +1,4 @@
-"""Old processes of a server that was replaced or is stopped. Each finishes its calls; then all of it is ended."""
+"""Old processes of a server that was replaced or is stopped. Each finishes its calls; then it is ended."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class DrainingConnections:
         self._on_silent = on_silent
         self._on_left = on_left
         self._draining: dict[Generation, tuple[float, float]] = {}
-        """For each generation: when its time is up (a reading of the clock), and how many seconds it had."""
+        """For each generation: its deadline (a reading of the clock), and the seconds that it had."""
         self._ending: dict[Generation, None] = {}
         self._may_be_written: set[Generation] = set()
-        """Those whose channels could still write calls that were taken back from them."""
+        """Generations whose channels could still write calls that were taken back from them."""
 
     @property
     def may_write_any(self) -> bool:
@@ -57,7 +57,7 @@ class DrainingConnections:
         generation.drain()
 
     def let_go(self, generation: Generation, seconds: float) -> None:
-        """`drain` the running server, whose place no other one takes. It gets no new calls."""
+        """`drain` the running server, which nothing replaces. It gets no new calls."""
         try:
             generation.retire()
             self._call_queue.drain(generation.connection)
@@ -89,7 +89,7 @@ class DrainingConnections:
         self._conclude(generation, ending, lambda calls: self._call_queue.take_back(calls, loss.described()))
 
     def end_all(self, error: Callable[[], MCPError]) -> None:
-        """The server is stopped: end the calls of draining generations with `error`. Call `wait` afterwards."""
+        """End the calls of draining generations with `error`, because the server is stopped. Call `wait` afterwards."""
 
         def fail(calls: Iterable[Call]) -> None:
             self._call_queue.fail(calls, error)
@@ -104,7 +104,7 @@ class DrainingConnections:
         )
 
     def _conclude(self, generation: Generation, ending: Ending, on_calls: Callable[[Iterable[Call]], object]) -> None:
-        """End a lost generation; `on_calls` gets the calls that it has not answered. May be called again."""
+        """End a lost generation; `on_calls` gets its unanswered calls. May be called again."""
         connection = generation.connection
         run_all(
             lambda: on_calls(connection.close()),
@@ -118,7 +118,7 @@ class DrainingConnections:
         del self._draining[generation]
 
     def end(self, generation: Generation, loss: Loss) -> None:
-        """End what is left of a generation that was lost or was never needed, and has no calls."""
+        """End the process of a generation that was lost or was never needed, and has no calls."""
         post = self._loop.post
         generation.terminate(
             loss, lambda _: post(lambda: self._left(generation)), lambda: post(lambda: self._silent(generation))
@@ -142,7 +142,7 @@ class DrainingConnections:
 
 
 class Stopping:
-    """Ends a server and everything that belongs to it. Belongs to the supervisor's thread."""
+    """Ends a server with all its processes and calls. Belongs to the supervisor's thread."""
 
     def __init__(
         self,

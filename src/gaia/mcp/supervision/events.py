@@ -49,7 +49,7 @@ class ServerState(enum.Enum):
     """It ended, and is being started again, now or after the backoff. Calls wait."""
 
     EXITED = "exited"
-    """It does not run, and the next call starts it. It ended by itself, cleanly, while no call waited; or it was
+    """It does not run, and the next call starts it: it ended by itself, cleanly, while no call waited; or it was
     stopped because it was idle; or it is lazy and was not used yet."""
 
     AUTHORIZING = "authorizing"
@@ -66,14 +66,14 @@ class ServerState(enum.Enum):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened to one server. Immutable."""
+    """A change or a message of one server. Immutable."""
 
     server: str
     """The server's name."""
 
 
 class StateChanged(Event, frozen=True):
-    """The server has another state than before."""
+    """The state of the server has changed."""
 
     old: ServerState
     """The state before."""
@@ -82,18 +82,18 @@ class StateChanged(Event, frozen=True):
     generation: int
     """How many times the server had been started."""
     reason: str | None = None
-    """Why, in words; None if there is nothing to say, as for a start."""
+    """Why, in words; None for a start and other changes without a reason."""
 
 
 class Restarted(Event, frozen=True):
-    """The server is ready again, after it had ended."""
+    """The server is ready again, after it had ended or was replaced."""
 
     generation: int
     """How many times the server has been started."""
     downtime: float
-    """Seconds, from the moment when its end was noticed; 0 if a fresh process took its place while it was ready."""
+    """Seconds from the moment when the client noticed its end; 0 if a new process replaced it while it was ready."""
     reason: str | None = None
-    """Why it was restarted: how the server ended, or ``recycled: max_lifetime`` and the like if it was replaced."""
+    """How the server ended, or ``recycled: max_lifetime`` and the like if it was replaced."""
 
 
 class GaveUp(Event, frozen=True):
@@ -106,29 +106,29 @@ class GaveUp(Event, frozen=True):
 
 
 class ToolsChanged(Event, frozen=True):
-    """The tools on offer (after filtering) are not the same as before. Names are the server's own."""
+    """The tools on offer (after filtering) have changed. Names are the server's own."""
 
     added: tuple[str, ...] = ()
-    """Names of tools that were not there before."""
+    """Names of new tools."""
     removed: tuple[str, ...] = ()
     """Names of tools that are gone."""
     changed: tuple[str, ...] = ()
-    """Names of tools whose definition is another one."""
+    """Names of tools with another definition."""
 
 
 class ToolDefinitionsChanged(Event, frozen=True):
-    """The server's tools or prompts are not the approved ones (see the configuration's ``pinTools``).
+    """The server's tools or prompts differ from the approved ones (see the configuration's ``pinTools``).
 
     They are compared with the approved definitions, not with the last listing. The event comes again only when the
     difference changes. Names are the server's own.
     """
 
     added: tuple[str, ...] = ()
-    """Names that were not there when the definitions were approved."""
+    """Names that did not exist when the definitions were approved."""
     removed: tuple[str, ...] = ()
     """Names that were approved and are gone."""
     changed: tuple[str, ...] = ()
-    """Names whose definition is not the approved one."""
+    """Names whose definition differs from the approved one."""
     blocked: bool = False
     """Whether added and changed ones are withheld until they are approved."""
     kind: Literal["tools", "prompts", "instructions"] = "tools"
@@ -145,7 +145,7 @@ class ReplicaChanged(Event, frozen=True):
     new: ServerState
     """The state now; closed if it was removed."""
     node: str | None = None
-    """The host name of its node, or of the one where it was."""
+    """The host name of its present or last node."""
     reason: str | None = None
     """Why, in words."""
 
@@ -156,7 +156,7 @@ class ServerLog(Event, frozen=True):
     level: str
     """One of the words of RFC 5424 that MCP uses: debug, info, notice, warning, error, critical, alert, emergency."""
     logger: str | None
-    """Which part of the server wrote it, if it says so."""
+    """The part of the server that wrote it, if the server says so."""
     data: Any
     """The message: a text or another JSON value."""
 
@@ -176,11 +176,11 @@ class ResourceUpdated(Event, frozen=True):
 
 
 class ResourcesChanged(Event, frozen=True):
-    """The server offers other resources than before; `list_resources` says which."""
+    """The server's list of resources has changed; `list_resources` returns it."""
 
 
 class PromptsChanged(Event, frozen=True):
-    """The server offers other prompts than before; `list_prompts` says which."""
+    """The server's list of prompts has changed; `list_prompts` returns it."""
 
 
 class EventsDropped(Event, frozen=True):
@@ -204,15 +204,15 @@ class Lanes(Protocol):
 
 
 class Listeners:
-    """Thread-safe. Each listener gets events one at a time on a callback thread, the events of one server in order.
+    """Gives each listener its events one at a time, the events of one server in order. Thread-safe.
 
     The events that wait for a listener are limited for each server separately.
     """
 
     def __init__(self) -> None:
         self._lock = reentrant_lock()
-        """Held to write `_posts`, which is replaced as a whole, so that `publish` takes no lock. Reentrant, because a
-        signal handler may subscribe too."""
+        """For writing `_posts`, which is replaced as a whole, so `publish` takes no lock. Reentrant, because a signal
+        handler may subscribe too."""
         self._posts: tuple[Callable[[Event, int], None], ...] = ()
         self._ends: tuple[Callable[[], None], ...] = ()
         """For the listeners with `on_end`. Owned and replaced like `_posts`."""

@@ -41,10 +41,10 @@ class ExchangeRunner(Generic[T]):
         self._advance(lambda: self._take(call))
 
     def _take(self, call: Call) -> Step:
-        """Give the answer to the exchange. Whether it expected an error is known only afterwards."""
+        """Give the answer to the exchange. Only afterwards is it known whether the exchange expected an error."""
         handled = True
         if self.late is not None and self._is_limited and isinstance(call.error, CallTimeout):
-            # The remaining time of all steps is a number that nobody has configured, so it is not shown.
+            # The remaining time of all steps is not a configured number, so the message does not show it.
             call.error.message = f"{self.late}: {call.method} was not answered"
         try:
             return self.exchange.send(call.result) if call.error is None else self.exchange.throw(call.error)

@@ -1,4 +1,4 @@
-"""Does what follows when a server has ended or could not be started: a start now or later, a login, or nothing."""
+"""The next step after a server has ended or could not be started: a start now or later, a login, or none."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class StartSteps(Protocol):
 
 
 class FollowUp:
-    """Does what `Recovery` decides. Belongs to the supervisor's thread. Sets the timers BACKOFF and COOLDOWN."""
+    """Carries out decisions of `Recovery`. Belongs to the supervisor's thread. Sets timers BACKOFF and COOLDOWN."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class FollowUp:
         self.proceed(decision, now, loss.described(final.stderr_tail))
 
     def proceed(self, decision: Decision, now: float, reason: str) -> None:
-        """Do what was decided at `now` about a server that ended or could not be started because of `reason`."""
+        """Carry out a decision, made at `now`, about a server that ended or did not start because of `reason`."""
         if decision is Step.RENEW:
             self._starts.open()
             return

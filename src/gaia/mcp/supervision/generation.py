@@ -1,4 +1,4 @@
-"""One generation: one start of a server, from the opening of its channel to the end of all its processes."""
+"""`Generation`: one start of a server, from the opening of its channel to the end of all its processes."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Greeting(NamedTuple):
 
 
 class Handlers(NamedTuple):
-    """What the server's lifecycle does about its generations. All run on the supervisor's thread."""
+    """The lifecycle's reactions to its generations. All run on the supervisor's thread."""
 
     on_greeted: Callable[[Generation], None]
     on_not_greeted: Callable[[Generation, MCPError], None]
     on_not_listed: Callable[[Generation, MCPError], None]
     """The server cannot list its tools. If this raises the error during the greeting, the greeting fails."""
     on_hung: Callable[[Generation], None]
-    """The server was ready and answers no more."""
+    """The server was ready and no longer answers."""
     on_ended: Callable[[Generation], None]
     """The output ended, the process exited, or it closed its input. May be called more than once."""
 
@@ -112,7 +112,7 @@ class Generation:
             raise
 
     def present(self, observer: Observer) -> None:
-        """Calls now go to this server: let `observer` read the secrets and the session of its connection."""
+        """Let `observer` read the secrets and the session of this connection, because calls now go to it."""
         connection = self.connection
         observer.redact = connection.redact
         observer.session_id = lambda: connection.session_id
@@ -156,7 +156,7 @@ class Generation:
         return self._channel.memory()
 
     def _notified(self, notification: ServerNotification) -> None:
-        """Drops messages that are read after the server was lost."""
+        """Pass a notification on, unless the server was lost before."""
         if self.maintenance is not None:
             self.maintenance.notified(notification)
 
@@ -178,7 +178,7 @@ class Generation:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the server is known to have ended, even if that has not been reported yet."""
+        """Whether the server is known to have ended, even if no event has reported it yet."""
         return self._channel.ending(0.0) is not None
 
     @property
@@ -191,15 +191,15 @@ class Generation:
         if self.maintenance is not None:
             self.maintenance.retire()
         self.maintenance = None
-        # If the client gave it up, an exit that the client forces later says nothing about the server.
+        # If the client gave the server up, a later exit that the client forces says nothing about the server.
         return (self._channel.ending(_EXIT_REPORT_SECONDS) if error is None else None) or Ending()
 
     def terminate(
         self, loss: Loss, on_closed: Callable[[Ending], None], on_silent: Callable[[], None] = lambda: None
     ) -> None:
-        """End the rest of a lost server on a thread of its own, because that can take seconds.
+        """End the processes of a lost server on a separate thread, because that can take seconds.
 
-        That thread calls `on_closed` once, at the end, with how the server ended. It calls `on_silent` before if it is
+        At the end, that thread calls `on_closed` once, with how the server ended. It calls `on_silent` before, if it is
         certain earlier that nothing more will be written to the server.
         """
         grace = 0.0 if loss.hung else _GRACE_SECONDS
@@ -221,7 +221,7 @@ class Generation:
         try:
             closer.start()
         except RuntimeError:
-            # No more threads. To close here delays timeouts, but the server must be ended.
+            # No more threads. Closing here delays timeouts, but the server must be ended.
             close()
         self._closer = closer
 

@@ -15,11 +15,9 @@ from gaia.mcp.supervision.exchange_runner import RunExchange
 class HealthCheck:
     """Watches one connection. Belongs to the supervisor's thread; durations in seconds.
 
-    1. A server that has been idle for `interval` is pinged.
-    2. A server that let a call time out is pinged too, unless an older call is still unanswered.
-    3. Any message that arrives during the ping shows that the server lives. Silence is reported to `on_hung`.
-
-    A server with calls in flight is not pinged otherwise: it may be busy, and the calls have deadlines.
+    It pings a server that has been idle for `interval`, or that let a call time out while no older call was unanswered.
+    Any message that arrives during the ping shows that the server lives; after silence it calls `on_hung`. It does not
+    ping a server with calls in flight otherwise: the server may be busy, and the calls have deadlines.
     """
 
     era: Era

@@ -33,7 +33,7 @@ class Logins:
         self._on_done = on_done
         self._thread: threading.Thread | None = None
         self._in_a_row = 0
-        """Logins since the server was last ready: a person must not be asked for ever."""
+        """Logins since the server was last ready, to limit how often a person is asked."""
 
     def new(self) -> bool:
         authorization = self._authorization

@@ -99,7 +99,7 @@ class Maintenance:
 
     def begin(self, profile: ServerProfile, tools: list[Any] | None, *, has_waited: bool = False) -> None:
         """The server is ready and has listed `tools`. `has_waited`: it did so as a stand-by, perhaps long ago."""
-        # The tools of a stand-by replace any that were listed later by the server whose place it takes.
+        # The tools of a stand-by replace any that the former server has listed later.
         self._hooks.tools_listed(tools, self._hooks.listing_begins() if has_waited else self._opening)
         context = self._context
         health = HealthCheck(
@@ -117,7 +117,7 @@ class Maintenance:
     def retire(self) -> None:
         """Stop looking after the connection: it is lost, or another one has taken its place.
 
-        Changes of its tools have no meaning any more; its other notifications still have one.
+        Its other notifications are still passed on, but not changes of its tools.
         """
         if self._ready is not None and not self._retired:
             self._timers.cancel(Timer.HEALTH, Timer.LISTING)
@@ -157,7 +157,7 @@ class Maintenance:
         elif isinstance(notification, ToolListChanged | SubscriptionAcknowledged):
             if isinstance(notification, SubscriptionAcknowledged):
                 self._ready.subscription.acknowledged(notification)
-            # The server has not announced a change between the listing and the acknowledgement.
+            # The tools may have changed between the listing and the acknowledgement, without an announcement.
             self.list_tools()
 
     def subscriptions_changed(self) -> None:

@@ -1,6 +1,6 @@
-"""Decides what follows the loss of a server: whether and when it is started again.
+"""Decides whether and when a lost server is started again.
 
-Sans-I/O: no clock, no thread, no timer. The supervisor reports events with their times, and does what is decided here.
+Sans-I/O: no clock, no thread, no timer. The supervisor reports events with their times, and carries out the decisions.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class RestartPolicy(msgspec.Struct, frozen=True, rename="camel"):
     """
 
     restart: Literal["always", "on-failure", "never"] = "on-failure"
-    """``on-failure`` leaves a server stopped that exits with 0 while no call waits for it."""
+    """``on-failure`` does not restart a server that exits with 0 while no call waits for it."""
     initial_delay: float = 0.5
     """The first wait. A server that has answered calls is restarted without any, see `RestartTracker`."""
     max_delay: float = 30.0
-    """The wait grows to this at most; jitter comes on top, so that servers at the cap do not restart in step."""
+    """The longest wait. Jitter comes on top, so that servers at this limit do not restart in step."""
     multiplier: float = 2.0
-    """How much longer each wait is than the one before it."""
+    """The ratio of each wait to the one before it."""
     jitter: float = 0.1
-    """Each wait is made longer or shorter by up to this fraction."""
+    """Each wait is longer or shorter by up to this fraction, at random."""
     max_restarts: int = 5
     """More restarts than this within `window` open the circuit."""
     window: float = 60.0
@@ -52,7 +52,7 @@ class RestartPolicy(msgspec.Struct, frozen=True, rename="camel"):
     """A server that was ready for this long is stable: its next restart is immediate, and the wait after that short."""
     wait: Callable[..., float] | None = None
     """A wait strategy of tenacity, such as ``tenacity.wait_fixed(2)``, in place of `initial_delay`, `max_delay`,
-    `multiplier` and `jitter`. For policies in code; a configuration file cannot hold one."""
+    `multiplier` and `jitter`. Only for policies in code: a configuration file cannot hold one."""
 
     def __post_init__(self) -> None:
         if self.restart not in ("always", "on-failure", "never"):
@@ -83,7 +83,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class OpenCircuit:
-    """Refuse calls until the time `until` (of the clock that `now` came from), then make one attempt."""
+    """Refuse calls until the time `until`, then make one attempt."""
 
     until: float
 
@@ -91,15 +91,14 @@ class OpenCircuit:
 class RestartTracker:
     """Decides after each end of one server. Times are seconds of one monotonic clock; not thread-safe.
 
-    1. Each end is answered by `Retry`, until there were more than `max_restarts` within `window`: then by
-       `OpenCircuit`.
-    2. The restart is immediate if the start that ended has *worked*: the server answered a call, or was ready for
-       `stable_after`. It is also immediate if the server was ready, and there was no other restart within `window`.
-       Otherwise the restart waits, for `initial_delay` at first, and longer from start to start.
-    3. The attempt after an open circuit is half-open: one that has not worked opens the circuit again at once. One that
-       has closes it.
-    4. Each time that the circuit opens, it stays open for twice as long as the last time, up to ten times the
-       configured cool-down. A server that was ready for `stable_after` begins with the configured one again.
+    - The answer to an end is `Retry`. After more than `max_restarts` within `window` it is `OpenCircuit`.
+    - A start has *worked* if the server answered a call, or was ready for `stable_after`. The restart is immediate if
+      the start that ended has worked, or if the server was ready and there was no other restart within `window`.
+      Otherwise the restart waits: `initial_delay` at first, and longer from start to start.
+    - The attempt after an open circuit is half-open: if it has worked, it closes the circuit; if not, the circuit opens
+      again at once.
+    - Each time that the circuit opens, it stays open for twice as long as the last time, up to ten times the configured
+      cool-down. Once a server was ready for `stable_after`, the next cool-down is the configured one.
     """
 
     def __init__(self, policy: RestartPolicy, rng: random.Random) -> None:
@@ -148,7 +147,7 @@ class RestartTracker:
         return has_worked
 
     def on_end(self, now: float, *, has_answered: bool = False) -> Retry | OpenCircuit:
-        """The server ended, or could not be started: what to do next. See `note_end`."""
+        """The next step after the server ended, or could not be started. See `note_end`."""
         was_ready = self._ready_since is not None
         has_worked = self.note_end(now, has_answered=has_answered)
         if self.half_open:
@@ -207,8 +206,6 @@ def _backoff(policy: RestartPolicy, rng: random.Random) -> Iterator[float]:
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Why and how a connection was lost."""
-
     error: MCPError | None
     """Why the supervisor gave the connection up; None: the server ended it."""
     ending: Ending
@@ -217,9 +214,9 @@ class Loss(msgspec.Struct, frozen=True):
     had_calls: bool = False
     """Calls waited for the server or for its answers."""
     hung: bool = False
-    """The supervisor gave up the connection because the server had stopped answering."""
+    """The server had stopped answering."""
     internal: bool = False
-    """The supervisor gave up the connection because of an exception in one of its own steps."""
+    """One of the supervisor's own steps raised an exception."""
     has_answered: bool = False
     """The server had answered a call of the application since it was started."""
 
@@ -264,7 +261,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 class Step(enum.Enum):
-    """What follows a loss that is not a failure."""
+    """The next step after a loss that is not a failure."""
 
     RENEW = enum.auto()
     """Open the server again at once: it has only forgotten the session."""
@@ -291,7 +288,7 @@ Decision: TypeAlias = Step | Retry | OpenCircuit | GiveUp
 
 
 class Recovery:
-    """Decides what follows each loss of a server. Times are readings of one monotonic clock. Not thread-safe."""
+    """Decides the next step after each loss of a server. Times are readings of one monotonic clock. Not thread-safe."""
 
     def __init__(self, policy: RestartPolicy, negotiation: Negotiation, rng: random.Random) -> None:
         self.ever_ready = False
@@ -317,7 +314,7 @@ class Recovery:
         return self._policy.restart != "never"
 
     def after(self, loss: Loss, now: float) -> Decision:
-        """The server was lost and has ended completely: what follows. Call it once for each loss."""
+        """The next step after the server was lost and has ended completely. Call it once for each loss."""
         step: Step | None = None
         if loss.was_ready and loss.ending.renewable and self.tracker.may_renew(now):
             step = Step.RENEW
@@ -333,7 +330,7 @@ class Recovery:
         return step
 
     def after_failure(self, now: float, *, has_answered: bool = False) -> Retry | OpenCircuit | GiveUp:
-        """The server failed, or could not be started. `has_answered`: it had answered a call before."""
+        """The next step after the server failed, or could not be started."""
         if not (self.ever_ready or self.keep_trying):
             return GiveUp()
         if not self.restarts:

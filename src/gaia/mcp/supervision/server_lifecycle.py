@@ -1,6 +1,6 @@
 """The steps in the life of one server: it is started, made ready, replaced, stopped when idle, and lost.
 
-The methods below are in this order. `follow_up.py` does what follows a loss; `Stopping` in `draining.py` ends the
+The methods below are in this order. `follow_up.py` has the steps after a loss; `Stopping` in `draining.py` ends the
 server for good. The supervisor's event loop calls each method. If a method raises, the supervisor calls `recover`; if
 that raises too, `abandon`.
 """
@@ -90,7 +90,7 @@ class ServerLifecycle:
         self.stopping = Stopping(core, self._draining, self._logins, self._spans, ends, on_end=self.replacements.done)
 
     def requested(self) -> None:
-        """The current thread wants the server started or stopped; the spans belong to its trace. For any thread."""
+        """Let the spans of the next start or stop belong to the trace of the current thread. For any thread."""
         self._spans.requested()
 
     def after_fork(self) -> None:
@@ -112,7 +112,7 @@ class ServerLifecycle:
             self.condition.move_to(ServerState.STARTING)
             self.open()
             return
-        # The application has gone on by then, so a start that fails later must be tried again.
+        # The application has continued by then, so a start that fails later must be tried again.
         self._recovery.keep_trying = True
         self.condition.move_to(ServerState.EXITED, _LAZY)
         self._on_settled()
@@ -127,7 +127,7 @@ class ServerLifecycle:
         return True
 
     def call_waiting(self) -> None:
-        """A call came for a server that does not run, or is on trial."""
+        """React to a call for a server that does not run, or is on trial."""
         is_rested = self._resting is not None and self._resting.connection.in_flight == 0
         if self._trial.is_under_way:
             self._trial.try_next()
@@ -151,7 +151,7 @@ class ServerLifecycle:
 
     def retry(self) -> None:
         if self._context.lazy and not self._idling.is_in_use:
-            # The server is started when it is needed; from now on it may be.
+            # The server is started when it is needed.
             self.condition.retry_at = None
             self.condition.cancel_downtime()
             self.condition.move_to(ServerState.EXITED, self.condition.last_error)
@@ -164,7 +164,7 @@ class ServerLifecycle:
         self._loop.timers.cancel(Timer.BACKOFF, Timer.COOLDOWN)
         self.condition.retry_at = None
         if (standby := self._spare.take()) is not None:
-            # Before anything that could raise, here and below: a process that is not `current` would never be ended.
+            # Before any step that could raise, here and below: a process that is not `current` would never be ended.
             self.condition.current = standby
             self.take_over(standby)
             return
@@ -249,7 +249,7 @@ class ServerLifecycle:
     # Replacement by a stand-by, or by a requested fresh process.
 
     def take_over(self, generation: Generation) -> None:
-        """The server was lost, and `generation` was its stand-by."""
+        """Let `generation` replace the lost server, whose stand-by it was."""
         self._make_current(generation)
         number, pid = self.condition.generation, generation.pid
         self._spans.took_over(number, pid)
@@ -288,8 +288,8 @@ class ServerLifecycle:
     def reconfigure(self, context: SupervisionContext, drain: float, on_done: OnReplaced, asked_in: Context) -> None:
         """Use another configuration of the server.
 
-        If the server is ready there is no gap, as for `replace`: a process with that configuration takes its place, and
-        nothing changes if it cannot be started. Otherwise the server is started with it, unless it is at rest.
+        A ready server is replaced without a gap, as by `replace`, by a process with that configuration; if that process
+        cannot be started, nothing changes. Otherwise the server is started with it, unless it is at rest.
         """
         if self.condition.state is ServerState.CLOSED:
             on_done(MCPError(f"server {self._name!r} is closed"))
@@ -311,7 +311,7 @@ class ServerLifecycle:
             self._lose(MCPError(_RECONFIGURED))
 
     def _adopt(self, context: SupervisionContext) -> None:
-        """`context` is in effect: another generation with it takes the server's place, or there is no server now."""
+        """Put `context` into effect: another generation with it replaces the server, or there is no server now."""
         if context is self._adopted:
             return
         if self._logins.under_way:
@@ -329,7 +329,7 @@ class ServerLifecycle:
     # While the server runs.
 
     def _rest(self) -> None:
-        """The server is idle: stop it until the next call. Calls that arrive at this moment are still answered."""
+        """Stop an idle server until the next call. Calls that arrive at this moment are still answered."""
         generation = self.condition.current
         if generation is None or self.call_queue.ready is None or self.replacements.is_wanted:
             return
@@ -381,7 +381,7 @@ class ServerLifecycle:
         self._lose(hangs(self._context.health_timeout), hung=True)
 
     def _lose(self, error: MCPError | None, *, hung: bool = False, internal: bool = False) -> None:
-        """The connection is over: `error` says why; None says that the server ended it."""
+        """Give up the connection because of `error`; None means that the server ended it."""
         generation = self.condition.current
         assert generation is not None, "only what runs can be lost"
         was_ready, uptime = generation.ready_since is not None, self.condition.uptime
@@ -401,7 +401,7 @@ class ServerLifecycle:
         # Callers get their errors before the server is terminated, which can take seconds.
         had_calls = self.call_queue.take_back(generation.connection.close(), reason, unauthorized=ending.unauthorized)
         self._context.server_requests.lost(generation.connection)
-        # A server that is to be replaced must not stay exited: someone may wait for the fresh process.
+        # A server that is to be replaced must not stay exited: a thread may wait for the new process.
         loss = msgspec.structs.replace(loss, had_calls=had_calls or self.replacements.is_wanted)
         if was_ready and self._recovery.may_stay_exited(loss):
             self.condition.move_to(ServerState.EXITED, EXITED)
@@ -415,8 +415,6 @@ class ServerLifecycle:
             return
         generation.terminate(loss, lambda final: self._loop.post(lambda: self._terminated(generation, loss, final)))
 
-    # After the end of its process.
-
     def _terminated(self, generation: Generation, loss: Loss, final: Ending) -> None:
         if generation is not self.condition.current:
             # `abandon` was called meanwhile.
@@ -427,10 +425,10 @@ class ServerLifecycle:
     # After an exception.
 
     def recover(self, error: BaseException) -> None:
-        """A step has raised an exception: treat the server as crashed.
+        """Treat the server as crashed, because a step has raised an exception.
 
-        A first start fails. If the server was lost before the exception, it is still being terminated, and the step
-        that follows is decided already.
+        A first start fails. If the server was lost before the exception, it is still being terminated, and the next
+        step is already decided.
         """
         if self.stopping.is_wanted:
             self.abandon(error)

@@ -5,7 +5,7 @@ request, so that neither a reader, nor another server, nor another kind of reque
 listed at once, without a thread.
 
 A server request ends exactly once: answered, refused, expired, or withdrawn because its answer is not needed any more.
-Then the work of user code for the answer is cancelled (`gaia.runtime.cancellation`).
+Withdrawal and expiry cancel the user code's scope (`gaia.runtime.cancellation`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,6 @@ class ServerRequest:
         self.scope = CancelScope()
         self.watched: DeadlineHandle | None = None
         self._outcome: dict[None, tuple[Any, ...]] = {}
-        """The arguments of `_conclude`, see `end_once`."""
         self._on_done = on_done
 
     @property
@@ -105,7 +104,7 @@ class ServerRequests:
         stays here until user code has returned, or a thread has skipped it."""
         self._by_request: dict[tuple[Connection, RequestId], ServerRequest] = {}
         self._urls: deque[str] = deque(maxlen=_MAX_URLS)
-        """The ids of the latest URLs that people were sent to, oldest first."""
+        """The ids of the latest URLs to which people were sent, oldest first."""
 
     def deadline(self) -> float:
         return self._clock.monotonic() + self._timeout
@@ -171,7 +170,7 @@ class ServerRequests:
     def _hold(
         self, server_request: ServerRequest, method: str, params: Mapping[str, Any], refusal: Refusal | None = None
     ) -> bool:
-        """Make room for a request. Without room, or with a `refusal`, it is refused; then this returns False."""
+        """Make room for a request. Without room, or with a `refusal`, this refuses it and returns False."""
         size = value_size(params)
         with self._lock:
             held = self._held[method]
@@ -197,7 +196,7 @@ class ServerRequests:
             server_request.withdraw()
 
     def note_url(self, identifier: object) -> None:
-        """A person is sent to a URL with this id: the server may later report that the person has finished there."""
+        """Remember the id of a URL to which a person is sent: the server may later report that it is done."""
         if isinstance(identifier, str) and len(identifier) <= _MAX_URL_ID:
             with self._lock:
                 self._urls.append(identifier)
@@ -236,7 +235,7 @@ class ServerRequests:
         return True
 
     def cancelled(self, connection: Connection, identifier: RequestId) -> None:
-        """The server no longer needs an answer (specification, "Cancellation")."""
+        """Withdraw a request because the server no longer needs the answer (specification, "Cancellation")."""
         with self._lock:
             server_request = self._by_request.get((connection, identifier))
         if server_request is not None:
@@ -306,4 +305,4 @@ def _refusal_to_relay(owners: Sequence[RequestOwner]) -> Refusal | None:
 
 
 _NO_ANSWER = "the client could not answer"
-"""The server is told no more than this about internal errors and exceptions in user code."""
+"""The server learns no more than this about internal errors and exceptions in user code."""

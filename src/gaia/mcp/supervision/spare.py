@@ -1,4 +1,4 @@
-"""Fresh processes beside a running server: the stand-by, and planned replacements without a gap."""
+"""New processes beside a running server: the stand-by, and planned replacements without a gap."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _NOT_NEEDED = "the stand-by is not needed any more"
 class Spare:
     """Keeps one generation ready to take over while one is wanted. Belongs to the supervisor's thread.
 
-    1. `want` starts a spare, unless there is one. A spare that fails, dies or hangs is only a warning: it is started
-       again by the same restart policy as the server, and never counts as a failure of the server.
-    2. `take` gives it away: from then on it is a generation like any other.
-    3. `rest` keeps the present spare and starts no other; `end` ends it too.
+    - `want` starts a spare, unless there is one. If a spare fails, dies or hangs, the server's restart policy starts it
+      again; this is only a warning, never a failure of the server.
+    - `take` gives it away: from then on it is a generation like any other.
+    - `rest` keeps the present spare and starts no other; `end` ends it too.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Spare:
             self.lost(hangs(self._context.health_timeout), hung=True)
 
     def lost(self, error: MCPError | None, *, hung: bool = False) -> None:
-        """The spare is lost: `error` says why; None says that the process ended by itself."""
+        """End the lost spare because of `error`; None means that the process ended by itself."""
         loss = self._leave(error, hung=hung)
         reason = loss.described()
         if loss.ended_while_opening and self._context.negotiation.retry_with_initialize():
@@ -215,7 +215,7 @@ class Spare:
 
 
 OnReplaced = Callable[[MCPError | None], None]
-"""Called once, on the supervisor's thread: with None when the fresh process has taken over, else with the error."""
+"""Called once, on the supervisor's thread: with None when the new process has taken over, else with the error."""
 
 
 class _Replacement(NamedTuple):
@@ -233,10 +233,10 @@ class _Replacement(NamedTuple):
 class Replacements:
     """Replaces one server on request. Belongs to the supervisor's thread.
 
-    1. The spare is the fresh process. It is started, unless there is a stand-by already.
-    2. Once greeted, it becomes the current generation. Its subscriptions are set up; then it gets the new calls.
-    3. The old process finishes its calls, see `DrainingConnections.drain`. Its end is not a loss.
-    4. If the fresh process fails, the old one goes on.
+    - The spare is the new process. It is started, unless there is a stand-by already.
+    - Once greeted, it becomes the current generation. Its subscriptions are set up; then it gets the new calls.
+    - The old process finishes its calls, see `DrainingConnections.drain`. Its end is not a loss.
+    - If the new process fails, the old one goes on.
     """
 
     def __init__(
@@ -271,9 +271,9 @@ class Replacements:
     ) -> None:
         """Replace the server. The old process gets `drain` seconds for its calls.
 
-        If `reason` is "requested" or "reconfigured", this is tried once, at once; `asked_in` is the trace that it
-        belongs to. For any other reason, a failure of the fresh process is followed by further attempts, after a
-        backoff. `context` is another configuration, for the fresh process and all later ones.
+        If `reason` is "requested" or "reconfigured", there is one attempt, at once; `asked_in` is its trace. For any
+        other reason, further attempts follow a failure of the new process, after a backoff. `context` is another
+        configuration, for the new process and all later ones.
         """
         if self._call_queue.ready is None:
             name, state = self._context.name, self._condition.state.value
@@ -283,7 +283,7 @@ class Replacements:
         if earlier is None:
             self._spans.began(reason, asked_in)
         else:
-            # One fresh process serves both requests.
+            # One new process serves both requests.
             self._wanted = earlier._replace(
                 on_done=lambda error: run_all(partial(earlier.on_done, error), partial(on_done, error)),
                 context=context or earlier.context,
@@ -298,19 +298,19 @@ class Replacements:
             self._spare.want(at_once=not self._wanted.keeps_trying or context is not None)
 
     def await_start(self, on_done: OnReplaced, reason: RecyclingReason, asked_in: Context) -> None:
-        """A server that is not ready is about to be started: call `on_done` with the outcome."""
+        """Call `on_done` with the outcome of the next start of a server that is not ready."""
         self.done(MCPError("another configuration has taken its place"))
         self._wanted = _Replacement(0.0, reason, on_done)
         self._spans.began(reason, asked_in)
 
     def hand_over(self) -> None:
-        """The spare was greeted: let it take over. Does nothing unless a replacement was requested."""
+        """Let the greeted spare take over. Does nothing unless a replacement was requested."""
         wanted, old = self._wanted, self._condition.current
         if wanted is None or old is None or self._call_queue.ready is None or (fresh := self._spare.take()) is None:
             # One of the two processes was lost a moment ago, and its loss is being handled.
             return
         try:
-            # From now on the fresh process is `current`, so it is not forgotten if anything below raises.
+            # From now on the new process is `current`, so it is not forgotten if anything below raises.
             self._condition.current = fresh
             old.retire()
             self._call_queue.drain(old.connection)
@@ -340,7 +340,7 @@ class Replacements:
             self.done(error)
 
     def done(self, error: MCPError | None) -> None:
-        """The requested replacement is done, or will not be done. Does nothing if none was requested."""
+        """End the requested replacement, done or not. Does nothing if none was requested."""
         wanted, self._wanted = self._wanted, None
         if wanted is None:
             return

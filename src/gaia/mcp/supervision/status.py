@@ -30,15 +30,15 @@ class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True):
     """``starting``: it is being started and greeted. ``ready``: it takes over at once. ``retrying``: it has failed, or
     was not started yet, and starts in `retry_in`."""
     pid: int | None = None
-    """Its process; None while there is none."""
+    """The id of its process; None while there is none."""
     retry_in: float | None = None
     """Until its next start; None unless it is ``retrying``."""
     last_error: str | None = None
-    """The last thing that went wrong with a stand-by of this server; None if nothing has."""
+    """The last failure of a stand-by of this server; None if there was none."""
 
 
 class PlacementStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a server runs that was placed on a cluster."""
+    """The place of a server on a cluster."""
 
     node: str
     """The host name of its node."""
@@ -53,7 +53,7 @@ class PlacementStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of one of several replicas of a server that was placed on a cluster."""
+    """The status of one of several replicas of a server on a cluster."""
 
     replica: int
     """Its number, from 1. The number of a removed replica is not used again."""
@@ -62,7 +62,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     placement: PlacementStatus | None = None
     """Where it runs; None while it has no place."""
     pid: int | None = None
-    """Its process on that node; None while there is none."""
+    """The id of its process on that node; None while there is none."""
     in_flight: int = 0
     """Calls handed to it and not answered yet."""
     generation: int = 0
@@ -70,7 +70,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     """How many times it became ready again after it had ended."""
     last_error: str | None = None
-    """The last thing that went wrong with it; None if nothing has."""
+    """Its last failure; None if there was none."""
 
 
 class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
     """The number of the present start of the server, or of the last one, from 1. Stand-bys are starts, too."""
     pid: int | None = None
-    """The server's process; None while there is none."""
+    """The id of the server's process; None while there is none."""
     restarts: int = 0
     """How many times it became ready again after it had ended."""
     in_flight: int = 0
@@ -93,7 +93,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     tool_count: int = 0
     """Tools on offer, after filtering."""
     last_error: str | None = None
-    """The last thing that went wrong with the server itself; None if nothing has."""
+    """The last failure of the server itself; None if there was none."""
     retry_in: float | None = None
     """Until the next start of a server that is down; None if it is up, or being started, or not tried again."""
     uptime: float | None = None
@@ -101,7 +101,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     calls: int = 0
     """Requests that have ended, failed ones included."""
     errors: int = 0
-    """Those of them that failed."""
+    """Requests that failed."""
     latency_p50: float | None = None
     """The median of the last 512 calls, waiting included; None before the first one."""
     latency_p95: float | None = None
@@ -109,18 +109,17 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     noise_lines: int = 0
     """Lines on its standard output that are not messages."""
     noise_bytes: int = 0
-    """The size of these lines."""
+    """The size of these lines, in bytes."""
     protocol_version: str | None = None
     """The protocol revision of the last handshake; None before the first one."""
     recyclings: int = 0
-    """How many times a fresh process took its place while it was ready. These are not restarts."""
+    """How many times a new process replaced it while it was ready. These are not restarts."""
     last_recycling: str | None = None
     """Why it was last replaced, such as ``recycled: max_memory``."""
     standby: StandbyStatus | None = None
     """The process that waits to take over; None if there is none and none is wanted now."""
     placement: PlacementStatus | None = None
-    """Where it runs, if it was placed on a cluster; None while it has no place. With replicas, the place of the first
-    that is ready."""
+    """Where it runs on a cluster; None while it has no place. With replicas, the place of the first ready one."""
     replicas: tuple[ReplicaStatus, ...] = ()
     """Each replica, if it may have several."""
     instances: int = 0
@@ -174,7 +173,7 @@ class Condition:
         self.last_error: str | None = None
         self.loss: Loss | None = None
         self.current: Generation | None = None
-        """The running server, or a lost one that is being ended. The next one is started when that is done."""
+        """The running server, or a lost one that is being ended. The next start waits for that end."""
         self.recyclings = 0
         self.last_recycling: str | None = None
         self.standby: Callable[[], StandbyStatus | None] = lambda: None
@@ -182,7 +181,7 @@ class Condition:
         self.down_reason: str | None = None
         """Why calls find no server, or found none in the last downtime."""
         self._earlier_unparsed = UnparsedOutput()
-        """Of all earlier generations that have ended."""
+        """The sum over all earlier generations."""
         self._context = context
         self._call_queue = call_queue
         self._down_since: float | None = None
@@ -269,22 +268,22 @@ class Condition:
         self._earlier_unparsed = self._earlier_unparsed.plus(generation.connection.unparsed)
 
     def begin_downtime(self, reason: str | None = None) -> None:
-        """Calls find no server from now on. A downtime that has begun keeps its start and its reason."""
+        """Note that calls find no server from now on. A downtime that has begun keeps its start and its reason."""
         if self._down_since is None:
             self._down_since = self._context.clock.monotonic()
             self.down_reason = reason
 
     def cancel_downtime(self) -> None:
-        """No call has needed the server since it ended."""
+        """Forget the downtime, because no call has needed the server since it ended."""
         self._down_since = None
 
     def cancel_first_downtime(self) -> None:
-        """End the downtime if the server was never ready: it has none then."""
+        """Forget the downtime if the server was never ready: it has none then."""
         if not self.ever_ready:
             self.cancel_downtime()
 
     def end_downtime(self, now: float) -> float | None:
-        """The server is ready. Returns the downtime in seconds; None if there was none."""
+        """Note that the server is ready. Returns the downtime in seconds; None if there was none."""
         since, self._down_since = self._down_since, None
         if since is None:
             return None

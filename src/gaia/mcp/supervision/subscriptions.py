@@ -23,7 +23,7 @@ _NOT_OFFERED = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.
 
 
 class Subscriptions:
-    """The wishes of one client, whatever connection its server has: each new connection asks for them again.
+    """The subscriptions of one client, which each new connection of its server requests again.
 
     Thread-safe. Its members are replaced as a whole, so reading takes no lock.
     """
@@ -64,7 +64,7 @@ class Subscriptions:
         return forget
 
     def decided(self, asked: Collection[str], agreed: Collection[str], error: MCPError) -> None:
-        """The server has answered a request for the resources `asked`; those that are not in `agreed` get `error`."""
+        """Take the server's answer to a request for the resources `asked`; those not in `agreed` get `error`."""
         with self._lock:
             decided = [entry for entry in self._undecided if entry[0] in asked]
             self._undecided = tuple(entry for entry in self._undecided if entry not in decided)
@@ -85,7 +85,7 @@ class SubscriptionStream:
     subscriptions: Subscriptions
     _runner: ExchangeRunner[None] | None = dataclasses.field(default=None, init=False)
     _replaced: ExchangeRunner[None] | None = dataclasses.field(default=None, init=False)
-    """The request before it, which reports changes until the server has acknowledged the new one."""
+    """The former request, which reports changes until the server has acknowledged the new one."""
     _asked: tuple[str, ...] = dataclasses.field(default=(), init=False)
     _refused = False
     _may_renew = True
@@ -162,7 +162,7 @@ class SubscriptionStream:
         )
 
     def cancelled(self, request_id: RequestId) -> None:
-        """The server cancels a request of the client, which can only be one of these ("Cancellation")."""
+        """End a request of the client that the server cancels, which can only be one of these ("Cancellation")."""
         error = CallCancelled("the server ended the subscription")
         if _is(self._runner, request_id):
             runner, self._runner = self._runner, None

@@ -3,8 +3,8 @@
 `ServerLifecycle` has the steps. The thread never waits for an answer of the server, nor for its end: other threads post
 to its event loop. Callers' threads only use the call queue, the ready connection, and the event loop's queue.
 
-A supervisor lives once, from `start` to `stop`. It survives its own exceptions: one in a step costs the server a
-restart, like a crash. What survives that (the call queue, the policy's memory, the timers) belongs to no generation.
+A supervisor lives once, from `start` to `stop`. An exception in a step costs the server a restart, like a crash. The
+call queue, the policy's memory and the timers survive it, because they belong to no generation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STOP_SECONDS = 30.0
 
 _JOIN_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
-"""How soon a thread that waits for a fresh process notices that the supervisor has ended."""
+"""How soon a thread that waits for a new process notices that the supervisor has ended."""
 
 _DISCONNECTED = "it was disconnected"
 _DROPPED = "its client was dropped"
@@ -55,11 +55,11 @@ class Supervisor:
         self._over = False
         self._settled = Latch()
         self._all_done = Latch()
-        """Opened when the thread has done everything. Several threads may wait for it, and one thread twice, if a
-        signal handler interrupts its wait; `Thread.join` does not allow that."""
+        """Opened when the thread has done everything. Unlike `Thread.join`, several threads may wait for it, and a
+        signal handler may wait in the middle of a wait."""
         self._told_to_stop = False
         self._starting_in: int | None = None
-        """The thread that starts the supervisor's thread, which cannot go on before that one does."""
+        """The thread that starts the supervisor's thread, and cannot continue before that one runs."""
         self._thread = EngineThread(self._run, f"mcp-{context.name}-supervisor", self._ended)
         self._lifecycle = ServerLifecycle(context, self._loop, self._settled.open, self._adopted)
         self._context = context
@@ -123,10 +123,9 @@ class Supervisor:
     def stop(self, drain: float = 0.0) -> None:
         """Stop the server and end the thread. Waiting calls end as cancelled. May be called more than once.
 
-        A ready server has `drain` seconds to finish its calls, while new ones are refused.
-
-        If a signal handler or a finalizer calls this in the middle of `start`, or on the supervisor's thread, it does
-        not wait, because the thread could not go on meanwhile.
+        A ready server has `drain` seconds to finish its calls, while new ones are refused. If a signal handler or a
+        finalizer calls this in the middle of `start`, or on the supervisor's thread, it does not wait, because the
+        thread could not continue meanwhile.
         """
         self.request_stop(drain)
         if threading.get_ident() in (self._starting_in, self._thread.ident):
@@ -163,9 +162,9 @@ class Supervisor:
         self._lifecycle.after_fork()
 
     def replace_now(self, drain: float) -> bool:
-        """Replace a ready server by a fresh process, without a gap; see `Replacements`.
+        """Replace a ready server by a new process, without a gap; see `Replacements`.
 
-        Waits, and returns True when the fresh process has taken over, False if it will not.
+        Waits, and returns True when the new process has taken over, False if it will not.
         """
         asked_in, replacements = contexts.get_current(), self._lifecycle.replacements
         return self._wait_for(lambda done: replacements.ask(drain, done, "requested", asked_in)) == [None]
@@ -204,7 +203,7 @@ class Supervisor:
         self._loop.post(lambda: self._lifecycle.maintain(Maintenance.subscriptions_changed))
 
     def list_again(self) -> None:
-        """List the tools of a ready server, as if it had said that they changed."""
+        """List the tools of a ready server, as if it had announced a change."""
         self._loop.post(lambda: self._lifecycle.maintain(Maintenance.list_tools))
 
     # The thread. Everything below runs on it.
@@ -278,7 +277,7 @@ class Supervisor:
             self._recover(error)
 
     def _recover(self, error: BaseException) -> None:
-        """A step has raised. Never raises: if the recovery fails too, the last resort follows."""
+        """Recover from an exception of a step. Never raises: if the recovery fails too, the last resort follows."""
         try:
             self._log_failure(error)
             self._lifecycle.recover(error)
