@@ -73,7 +73,6 @@ class ClientEngine:
         _stop_when_dropped(self, self.session)
         self.requests = self._requests_over(self.session, self._cache)
         self.tool_calls = calls = ToolCalls(setup, self.requests, self._cache)
-        """The manager calls tools through it directly."""
         # `SupervisionHooks` about tools.
         self.listing_begins, self.tools_remembered = calls.listing_begins, calls.remembered
         self.refusal_of, self.safe_to_repeat = calls.refusal_of, calls.safe_to_repeat
@@ -112,12 +111,12 @@ class ClientEngine:
         self._assemble(transport, self.options.or_else(defaults), services)
 
     def can_follow(self, other: ClientEngine) -> bool:
-        """Whether `reconfigure` of `other` can take this configuration: same clock, and neither is on a cluster."""
+        """Whether `other.reconfigure` can take over these settings: same clock, and neither server is on a cluster."""
         is_placed = isinstance(self.transport, PlacedTransport) or isinstance(other.transport, PlacedTransport)
         return self._clock is other._clock and not is_placed
 
     def reconfigure(self, successor: ClientEngine) -> MCPError | None:
-        """Continue with the configuration of `successor`, which has joined the manager and was never connected.
+        """Continue with the configuration of `successor`, which has joined the manager and has not connected.
 
         If the server is ready there is no gap, as for `MCPClient.restart`. If the new process cannot be started,
         nothing changes and the error is returned. A server that is not ready gets the settings at once and is started
@@ -207,7 +206,7 @@ class ClientEngine:
 
 
 class WeakHooks:
-    """Leads to the hooks of the engine while there is an engine, and to `_DROPPED` after that."""
+    """Calls the hooks of the engine while the engine exists, and `_DROPPED` after that."""
 
     def __init__(self, engine: ClientEngine) -> None:
         self.subscriptions = engine.subscriptions

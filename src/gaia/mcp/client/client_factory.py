@@ -40,7 +40,7 @@ class Origin:
     __hash__ = None  # type: ignore[assignment]  # an entry has lists in it
 
     def follow(self, earlier: Origin) -> None:
-        """Take the memory of `earlier`, whose place this origin takes, unless the server is another one now."""
+        """Take over the memory of `earlier`, which this origin replaces, unless the server's identity has changed."""
         if self._identity == earlier._identity and self.server.in_process is earlier.server.in_process:
             self.memory = earlier.memory
 
@@ -71,11 +71,11 @@ class ClientFactory:
         """The origin of each client. Any thread sets and reads single entries."""
 
     def relay(self) -> None:
-        """Let the clients of a gateway answer what servers ask. Called before the first connection."""
+        """Let the clients of a gateway answer the servers' requests. Called before the first connection."""
         self.defaults = msgspec.structs.replace(self.defaults, features=RELAYED)
 
     def origin_of(self, client: MCPClient) -> Origin | None:
-        """The origin of a client; None for a client that this factory did not make."""
+        """None for a client that this factory did not make."""
         return self._origins.get(client)
 
     def make(self, name: str, config: Mapping[str, Any], source: Path | None) -> MCPClient:
@@ -88,7 +88,6 @@ class ClientFactory:
         return client
 
     def _join(self, client: MCPClient, member: MCPClient, origin: Origin) -> None:
-        """Give `client` the manager's services. The registry knows it as `member`."""
         name = member.name
         services = self._services_of(
             origin,
@@ -107,7 +106,7 @@ class ClientFactory:
         )
 
     def reconfigure(self, client: MCPClient, successor: MCPClient, origin: Origin) -> MCPError | None:
-        """Continue `client` with the entry of `successor`, which is `origin`; see `ClientEngine.reconfigure`."""
+        """Continue `client` with the entry `origin` of `successor`; see `ClientEngine.reconfigure`."""
         earlier = self._origins.get(client)
         if earlier is not None:
             origin.follow(earlier)
@@ -126,8 +125,8 @@ class ClientFactory:
         It uses the present entry of the server, with the same filters and pins. It is lazy: connecting returns at once,
         and the first call starts its process. It does not belong to the manager: the caller connects and disconnects
         it, `list_tools` and `status` do not show it, and the manager's listeners do not receive its events. `on_event`
-        does, on the thread on which an event happens, so it must be quick and must not raise. Raises ValueError if no
-        server of this name was started.
+        receives them on the thread on which each happens, so it must return at once and must not raise. Raises
+        ValueError if no server of this name was started.
         """
         shared = self._registry.client_of(name)
         origin = None if shared is None else self._origins.get(shared)

@@ -83,7 +83,6 @@ def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: b
 
 
 def same_named(source: msgspec.Struct, target: type[msgspec.Struct]) -> dict[str, Any]:
-    """The settings of `source` that `target` has under the same name; they mean the same there."""
     return {name: getattr(source, name) for name in source.__struct_fields__ if name in target.__struct_fields__}
 
 
@@ -116,8 +115,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     probe_timeout: float = 5.0
     """With "auto", how long the server has to show that it speaks the stateless era."""
     output_validation: OutputMode | None = None
-    """What to do about results that do not fit their `outputSchema`: "off", "warn" (log it) or "error" (fail the call).
-    """
+    """What to do about results that do not fit their `outputSchema`: "off", "warn" (log) or "error" (fail the call)."""
     reset_timeout_on_progress: bool = False
     """Whether each progress notification restarts a call's timeout, up to `max_timeout`."""
     max_timeout: float = 3600.0
@@ -133,7 +131,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     lazy: bool = False
     """Whether the first use starts the server, if its tools are known from an earlier start."""
     idle_stop: float | None = None
-    """How long the server may be without a call before it is stopped; the next call starts it. None means for ever."""
+    """How long the server may be without a call before it is stopped; the next call starts it. None: no limit."""
     features: ClientFeatures = ClientFeatures()
 
     def __post_init__(self) -> None:
@@ -166,18 +164,18 @@ def options_of(keywords: ClientKeywords) -> ClientOptions:
 
 
 class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
-    """Services that the clients of a manager share: threads for user code, the clock, and receivers of events."""
+    """Shared by the clients of a manager: threads for user code, the clock, and receivers of events."""
 
     callbacks: CallbackPool
     steps: DaemonPool
-    """Runs gaia's own work between the round trips of submitted calls. Never runs user code."""
+    """Threads that run gaia's own work between the round trips of submitted calls. They never run user code."""
     server_request_threads: CallbackPool
     owned: bool = False
     """Whether the client that uses the services closes them."""
     clock: Clock = msgspec.field(default_factory=SystemClock)
     rng: random.Random = msgspec.field(default_factory=random.Random)
     tool_filter: ToolFilter = ALLOW_ALL
-    """A tool has to pass this filter and the client's own."""
+    """Applies in addition to the client's own filter."""
     source: Path | None = None
     """The file of the server's entry, for messages; None for an entry in memory."""
     memory: ServerMemory = msgspec.field(default_factory=ServerMemory)

@@ -57,9 +57,8 @@ class MCPConfig:
     untrusted: ProjectFile | None
     """The local file, if it was left out because the user has not trusted it."""
     load_report: LoadReport
-    """The loaded files, see `LoadReport`."""
     warnings: list[str]
-    """Probable mistakes in the loaded files, such as a misspelt key: sentences that name the place."""
+    """Probable mistakes in the loaded files, such as misspelt keys. Each is a sentence that names the place."""
 
     def __init__(
         self,
@@ -71,11 +70,11 @@ class MCPConfig:
     ) -> None:
         """With `trust_local` false, a local file counts only if the user has trusted it (``gaia mcp trust``).
 
-        Use that where the current directory may come from another person: the file says which programs are started.
-        With `strict`, ConfigError names each entry that cannot be used and each key that means nothing.
+        Use this where another person may have written the current directory's files: the file names programs to start.
+        With `strict`, ConfigError names each entry that cannot be used and each unknown key.
 
-        A `config_file` that does not exist has no servers, and the first save makes it. This is logged as the warning
-        ``config_file_missing``, unless `create` is true; with `create` false it is a ConfigError.
+        A `config_file` that does not exist has no servers, and the first save makes it. The warning
+        ``config_file_missing`` is logged then, unless `create` is true; with `create` false it is a ConfigError.
         ``~/.gaia/mcp_servers.json`` need never exist.
         """
         if config_file is None:
@@ -101,9 +100,12 @@ class MCPConfig:
         self.untrusted, self.load_report, self._local = loaded.untrusted, loaded.report, loaded.local
         self._strict = strict
         self._lock = reentrant_lock()
-        """Owns changes of `_layers` and `_merged`. Never held during I/O: each file has a lock file."""
+        """Guards changes of `_layers` and `_merged`. Never held during I/O: each file has a lock file."""
         self._layers: dict[Path | None, dict[str, Any]] = {}
-        """The entries of each file, the file with precedence last, and under None, above all files, those in memory."""
+        """The entries of each file, by increasing precedence.
+
+        The key None stands for entries in memory, which come last.
+        """
         self._layers |= {file: entries_of(file, document) for file, document in loaded.documents.items()}
         self._layers[None] = in_memory
         self._merge()
@@ -184,7 +186,7 @@ class MCPConfig:
         return files
 
     def set_disabled(self, name: str, disabled: bool) -> bool:
-        """Change only ``disabled`` of a server, where `source_of` says. False if there was nothing to change.
+        """Change only ``disabled`` of a server, in the file that `source_of` returns. False if nothing had to change.
 
         Raises ConfigError if the file cannot be saved, if the entry is not an object, or if there is no such server.
         """
@@ -261,7 +263,7 @@ class MCPConfig:
         self._merged = _Merged(entries, servers, problems)
 
     def _save(self, file: Path, name: str, change: Callable[[Any], dict[str, Any] | None]) -> None:
-        """Replace an entry, as the file has it at this moment, by the result of `change`; None is no entry."""
+        """Replace an entry in the file's present content by the result of `change`; None deletes the entry."""
         if file == self._local:
             config_files.refuse_link_out(file)
         with json_file.locked(file) as target:
@@ -301,7 +303,7 @@ def _place(file: Path | None) -> str:
 
 
 def _keep_trusted(file: Path, before: bytes, after: bytes) -> None:
-    """Keep a trusted file trusted after our own change. If the list cannot be used, the user is asked again."""
+    """Keep a trusted file trusted after gaia's own change. If that fails, the user is asked again."""
     with contextlib.suppress(ConfigError):
         store = TrustStore()
         if store.trusts(file, before):
@@ -319,7 +321,7 @@ def _log_unknown_keys(file: Path | None, entries: Mapping[str, Any]) -> None:
 
 
 def _as_json(name: object, config: object) -> Any:
-    """The entry as a file would give it back: a copy with only JSON's types."""
+    """A deep copy of the entry with JSON's types only, as a file would hold it."""
     if not isinstance(name, str) or not name:
         raise ConfigError(f"add_server: expected a server name, got {name!r}; give a string that is not empty")
     if isinstance(config, Mapping) and isinstance(server := config.get(InProcessServer.KEY), InProcessServer):

@@ -25,7 +25,7 @@ logger = get_logger(__name__)
 
 
 class AppliedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of `MCPClientManager.apply`: sorted server names. Each server is in one field."""
+    """The result of `MCPClientManager.apply`: sorted server names, each in one field."""
 
     unchanged: tuple[str, ...] = ()
     """Their entries mean the same as before."""
@@ -59,7 +59,7 @@ class ServerChanges:
     ) -> threading.Thread | None:
         """Run `change`, which returns a failure reason or None, on a new thread, after the thread `after`.
 
-        `what` is a field of `AppliedConfig`. Returns the thread, or None if the system starts no more: then `wait`
+        `what` is a field of `AppliedConfig`. Returns the thread, or None if the system cannot start one: then `wait`
         makes the change.
         """
 
@@ -91,7 +91,7 @@ class ServerChanges:
             thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def result(self, unchanged: Iterable[str] = ()) -> AppliedConfig:
-        """The outcomes so far. Nothing was done about the `unchanged` servers."""
+        """The outcomes so far. `unchanged` names the servers that needed no change."""
         outcomes = self._outcomes.copy()
 
         def done(what: str) -> tuple[str, ...]:
@@ -121,16 +121,16 @@ class ConfiguredServers:
         self._starters: list[threading.Thread] = []
         """Threads of `load` and `apply`; some may have ended. Replaced as a whole."""
         self._applying = reentrant_lock()
-        """Held while an `apply` begins its changes, not while they are made. Owns `_replacing`."""
+        """Held while an `apply` begins its changes, but not until they are finished. Guards `_replacing`."""
         self._replacing: dict[str, threading.Thread] = {}
         """The last thread that gave each server another configuration."""
         self._stops = 0
         """How often `stop` was called. An `apply` that began before the last `stop` starts no more servers."""
         self._departing: set[MCPClient] = set()
-        """Clients of removed servers that finish their calls. Each is added and discarded by one thread."""
+        """Clients of removed servers that still finish their calls. One thread adds and discards each."""
 
     def load(self, config: MCPConfig, timeout: float | None, *, keep_trying: bool) -> None:
-        # From here on `disconnect_all` finds all of these servers, even before their threads run.
+        # From here on, `disconnect_all` finds all of these servers, even before their threads run.
         entries, problems = config.get_servers(), config.problems
         self._registry.expect(config.get_entries())
         for name, problem in problems.items():
@@ -232,7 +232,7 @@ class ConfiguredServers:
         return unchanged
 
     def _start(self, name: str, client: MCPClient, stops: int | None = None, *, keep_trying: bool = True) -> str | None:
-        """Returns why the server could not be started, or None."""
+        """The reason why the server could not be started, or None."""
         if stops not in (None, self._stops):
             # `disconnect_all` may have come before the name was reserved.
             self._registry.drop(name, client)
@@ -249,7 +249,7 @@ class ConfiguredServers:
         return None if error is None else error.message
 
     def _change_place(self, name: str, client: MCPClient, make: Callable[[], MCPClient], stops: int) -> str | None:
-        """Replace the client with a gap: the two have different clocks, or one is placed on a cluster."""
+        """Replace the client with a gap, because the two have different clocks or one is placed on a cluster."""
         self._take_away(name, client)
         self._depart(client)
         return self._start(name, make(), stops)

@@ -36,14 +36,14 @@ from gaia.runtime.log import get_logger
 logger = get_logger(__name__)
 
 _FIRST_VERSION = "1.0.0"
-"""The version that transports for earlier clients of this interface answer; it means the oldest revision."""
+"""The version that transports written for an earlier form of this interface answer. It means the oldest revision."""
 
 
 @dataclasses.dataclass(eq=False)
 class DirectSession:
     """Has the methods of `SupervisedSession`, and uses only the four methods of an application's transport.
 
-    `send_request` takes no deadline, so deadlines are the transport's own. As thread-safe as the transport is.
+    `send_request` takes no deadline, so deadlines are the transport's own. Thread-safe if the transport is.
     """
 
     name: str
@@ -108,7 +108,6 @@ class DirectSession:
         """Does nothing: `disconnect` does not wait."""
 
     def abandon(self, release: Callable[[], object]) -> bool:
-        """Does nothing."""
         return False
 
     def disconnect(self, then: Callable[[], object] = lambda: None, drain: float = 0.0) -> None:
@@ -190,7 +189,7 @@ class DirectSession:
         """Does nothing: notifications do not pass the four methods."""
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Does nothing, as above."""
+        """Does nothing: notifications do not pass the four methods."""
 
     def _tell(self, step: Notify | SetProtocolVersion) -> None:
         if isinstance(step, SetProtocolVersion):

@@ -20,8 +20,8 @@ Json = dict[str, Any]
 class ServerFeatures:
     """Resources, prompts, completions and log messages of one server; `MCPClient` documents each method. Thread-safe.
 
-    Each method returns an exchange: `ClientRequests.run` runs it in a thread, `gaia.mcp.aio` on a loop. It raises the
-    exceptions of `gaia.mcp.errors`.
+    Each method returns an exchange, which `ClientRequests.run` runs in a thread and `gaia.mcp.aio` on a loop. The
+    exchange raises the exceptions of `gaia.mcp.errors`.
     """
 
     def __init__(self, requests: ClientRequests, subscriptions: Subscriptions, prompt_gate: PinGate) -> None:
@@ -44,7 +44,7 @@ class ServerFeatures:
         try:
             return (yield from self._requests.list_all("resources/templates/list", "resourceTemplates"))
         except JsonRpcError as error:
-            # Many servers that have resources have no templates and do not know this method.
+            # Many servers with resources have no templates and do not know this method.
             if error.code != METHOD_NOT_FOUND:
                 raise
             return []
@@ -87,7 +87,7 @@ class ServerFeatures:
         return _result_of(Send(method, params, timeout))
 
     def request_prompt(self, params: Json, timeout: float | None) -> Exchange[Json]:
-        """Request a prompt, unless it is not approved. Every request for a prompt passes here."""
+        """Every request for a prompt passes here. A prompt that is not approved is refused."""
         name = params.get("name")
         if self._prompt_gate.blocks:
             offered = yield from self.list_prompts()
@@ -112,7 +112,7 @@ class ServerFeatures:
         self._requests.session.subscriptions_changed()
 
     def _lacks(self, capability: str, member: str | None = None) -> bool:
-        """Whether the server is known and has not declared a capability, or a member of it."""
+        """Whether the server's profile is known and lacks a capability, or a member of the capability."""
         profile = self._requests.session.profile
         if profile is None or member is None:
             return profile is not None and capability not in profile.capabilities

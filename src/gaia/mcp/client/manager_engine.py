@@ -23,7 +23,6 @@ from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
 _TO_BEGIN_SECONDS = 5.0
-"""Seconds that a call waits for a thread of `load_from_config` to begin its start."""
 
 
 class ManagerEngine:
@@ -37,7 +36,10 @@ class ManagerEngine:
         lock_file: Path | None,
         new_client: Callable[[str, Mapping[str, Any]], MCPClient],
     ) -> None:
-        """`defaults` apply where entries say nothing. `ClientFactory` explains `lock_file` and `new_client`."""
+        """`defaults` apply to settings that an entry leaves out.
+
+        See `ClientFactory` for `lock_file` and `new_client`.
+        """
         self.config = config
         self.recorders: Recorders = services.recorders
         self.listeners = Listeners()
@@ -72,7 +74,7 @@ class ManagerEngine:
     # Goals: which servers are ready. Threads wait for a goal through `Readiness.wait`, tasks in their own way.
 
     def all_ready(self) -> Goal[bool]:
-        """The goal that all started servers are ready; if none was started, all enabled ones."""
+        """All started servers are ready; if none was started, all enabled ones."""
 
         def absences() -> list[Absence]:
             started = [status.name for status in self.registry.status()]
@@ -85,7 +87,7 @@ class ManagerEngine:
         return Goal(is_over, lambda: not absences())
 
     def presence_of(self, required: tuple[str, ...]) -> Goal[None]:
-        """The goal that these servers are ready, by default all enabled ones. It fails with `ServerUnavailable`."""
+        """These servers are ready, by default all enabled ones. The goal fails with `ServerUnavailable`."""
         required = required or tuple(enabled_servers(self.config))
 
         def check() -> None:
@@ -103,7 +105,7 @@ class ManagerEngine:
         return absences[0].error if absences else None
 
     def _absences(self, servers: Iterable[str]) -> list[Absence]:
-        """Why those of `servers` that are not ready are not."""
+        """One absence for each of `servers` that is not ready."""
         statuses = {status.name: status for status in self.registry.status()}
         connected = self.registry.connected
         found = (absence_of(name, statuses.get(name), self.config, joined=name in connected) for name in servers)
@@ -120,7 +122,7 @@ class ManagerEngine:
         if isinstance(event, StateChanged) and event.new is ServerState.READY:
             tools = self.registry.came_up(name, client)
         elif isinstance(event, ToolsChanged) and self.registry.is_starting(name):
-            # A listener would ask for tools that cannot be called yet. `_joined` tells it when the server has joined.
+            # A listener would list tools that cannot be called yet. `_joined` tells it when the server has joined.
             return
         self.listeners.publish(event)
         if tools:

@@ -73,7 +73,7 @@ class MCPClient:
 
     @property
     def transport(self) -> MCPTransport:
-        """The transport of the constructor or of `from_config`; `MCPClientManager.apply` may replace it."""
+        """The transport now in use; `MCPClientManager.apply` may replace it."""
         return self._engine.transport
 
     # Other constructors.
@@ -117,9 +117,10 @@ class MCPClient:
     def connect(self, *, keep_trying: bool = False) -> bool:
         """Start the server and shake hands. True when it is ready; False if not, and `last_error` says why.
 
-        Harmless when it is connected. A `connect` that returns False leaves nothing behind. With `keep_trying` the
-        server is tried again by its restart policy, in the background and until `disconnect`; a server that was ready
-        once is tried again in any case. Over a transport that cannot be supervised, `keep_trying` has no effect.
+        Does nothing when the server is connected. A `connect` that returns False leaves no process behind. With
+        `keep_trying` the server is tried again by its restart policy, in the background and until `disconnect`; after
+        the server was ready once, it is always tried again. Over a transport that cannot be supervised, `keep_trying`
+        has no effect.
         """
         engine = self._engine
         connected = engine.session.connect(keep_trying=keep_trying)
@@ -129,12 +130,12 @@ class MCPClient:
         return connected
 
     def restart(self, *, keep_trying: bool = False) -> bool:
-        """Give the server a fresh process. True when that is ready.
+        """Give the server a fresh process. True when the fresh process is ready.
 
         If the server is ready there is no gap: new calls go to the fresh process once it has shaken hands and listed
-        its tools, while the old one finishes the calls that it has, for `drain_timeout` seconds at most; after that, a
-        call ends as in a crash. If the fresh one cannot be started, or takes longer than the `timeout` of the
-        transport, the old one goes on, `last_error` says why, and this is False.
+        its tools, while the old process finishes its calls, for `drain_timeout` seconds at most; after that, a call
+        ends as in a crash. If the fresh process cannot be started, or takes longer than the transport's `timeout`, the
+        old process goes on, `last_error` says why, and the result is False.
 
         A server that is not ready, or cannot be supervised, is disconnected and connected, with `keep_trying` as for
         `connect`. Calls under way end as cancelled then.
@@ -150,7 +151,7 @@ class MCPClient:
         """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled.
 
         A ready server has `drain` seconds to finish its calls; new ones are refused meanwhile. Raises ValueError for a
-        `drain` that is no duration.
+        `drain` that is not a duration.
         """
         self._engine.disconnect(drain)
 
@@ -173,7 +174,7 @@ class MCPClient:
         self.disconnect()
 
     def set_roots(self, roots: RootsSource) -> None:
-        """Offer other folders from now on; a connected server of the handshake era is notified.
+        """Replace the offered folders; a connected server of the handshake era is notified.
 
         Raises ValueError for something that is not a root, and RuntimeError if the client was made without any `roots`.
         """
@@ -239,8 +240,8 @@ class MCPClient:
     def instructions(self) -> str | None:
         """The server's hints for a model, at most 64 Ki characters. They are only as trustworthy as the server.
 
-        With pinned tools, the instructions are pinned too, when they are first read here. Under ``block`` the value is
-        None if they are not the approved ones. That check reads a file.
+        With pinned tools, the first read pins the instructions too. Under ``block``, the value is None if the
+        instructions are not the approved ones. That check reads the lock file.
         """
         return self._engine.instructions
 
@@ -260,7 +261,7 @@ class MCPClient:
 
     @property
     def denied_tools(self) -> frozenset[str]:
-        """Names of the server's tools that a filter hides."""
+        """Names of the server's tools that a filter denies."""
         return self._engine.tool_calls.catalog.denied
 
     @property
@@ -287,8 +288,8 @@ class MCPClient:
         Returns the result as the server sent it (``content``, ``isError``, ``structuredContent``), with the text as
         ``error`` if the tool reports one; or ``{"error": …, "error_type": …, "delivery": …}`` if the call failed.
         `timeout` is in seconds and covers waiting, writing and the answer. ``on_progress(progress, total, message)``
-        runs in this thread. With `reset_timeout_on_progress` the call has its whole timeout again with each progress,
-        up to `max_timeout`; None means the client's own setting.
+        runs in this thread. With `reset_timeout_on_progress` each progress notification restarts the call's timeout, up
+        to `max_timeout`; None means the client's own setting.
 
         Raises RuntimeError when the client is not connected, and ValueError for arguments that are not a dict of JSON
         values, and for a `timeout` or `max_timeout` that is not above 0 and at most a year.
@@ -302,8 +303,8 @@ class MCPClient:
         """Like `call_tool`, without waiting: a future of the result, which raises the exceptions of `gaia.mcp.errors`.
 
         Callbacks of the future and `on_progress` run on a callback thread, one after the other, for up to 32 futures of
-        a server at the same time. They may wait for other calls, but not for the callbacks of those. `cancel()` also
-        cancels the request at the server. A call that is not allowed, or a client that is not connected, raises at
+        a server at the same time. A callback may wait for another call, but not for that call's callbacks. `cancel()`
+        also cancels the request at the server. A call that is not allowed, or a client that is not connected, raises at
         once.
         """
         return self._engine.tool_calls.submit(tool_name, arguments, CallOptions(**options))

@@ -36,7 +36,7 @@ class MCPClientManager:
     """Starts servers, lists the tools of all of them, and routes calls. All methods may be called from any thread.
 
     As a context manager it connects the servers of a configuration in memory on entering, waiting for them at most
-    `start_timeout`, and disconnects from everything on leaving.
+    `start_timeout` seconds, and disconnects from everything on leaving.
     """
 
     @spells_out(FeatureKeywords, ClientFeatures())
@@ -62,23 +62,23 @@ class MCPClientManager:
         `trust_local` is for that `MCPConfig`.
 
         `restart_policy`, `pin_tools` and `output_validation` apply to servers whose entries do not set them.
-        `pin_tools` says what to do about tools whose definitions differ from the approved ones, which are kept in
-        `tool_lock_file`, by default ``mcp_tools.lock.json`` beside the user's configuration file.
+        `pin_tools` says what to do about tools whose definitions differ from the approved ones. The approved ones are
+        in `tool_lock_file`, by default ``mcp_tools.lock.json`` beside the user's configuration file.
 
         `on_authorization` takes a person to the login page of a server that requires a login; `add_server` waits for
         the person, five minutes at most. Without it, servers without a login fail to connect, and the error says what
         to run.
 
         `start_timeout` is how many seconds `load_from_config`, and so entering the context, waits for slow servers;
-        None sets no limit. Raises ValueError if it is not a duration. `features` answer requests of servers;
-        see `MCPClient`.
+        None sets no limit. Raises ValueError if it is not a duration. `features` answer requests of servers; see
+        `MCPClient`.
         """
         require_wait(start_timeout, "start_timeout")
         offered = ClientFeatures.of(features)
         if debug:
             enable_debug()
         self.start_timeout = start_timeout
-        """How many seconds `load_from_config` waits for servers by default."""
+        """How many seconds `load_from_config` waits by default."""
         self.debug = debug
         """Whether gaia's log is shown on stderr."""
         self._engine = ManagerEngine(
@@ -126,13 +126,13 @@ class MCPClientManager:
     def add_server(self, name: str, config: Mapping[str, Any], *, save: bool | None = None) -> MCPClient:
         """Connect to a server, and add it to the configuration if that succeeds.
 
-        With `save` true the configuration is saved to the file, with false it is kept in memory only; by default it is
-        saved if `config` of this manager has a file. ``${VAR}`` stays as it is. The new server takes the place of one
+        With `save` true the configuration is saved to the file, with false it is kept in memory only. By default it is
+        saved if the manager's `config` has a file. ``${VAR}`` stays as it is. The new server takes the place of one
         that `load_from_config` could not connect.
 
         Raises ValueError if there is already a server of this name, the configuration is not usable, or there is no
-        file to save it to. Raises RuntimeError with the reason if the connection fails; then the server is not tried
-        again, and only `status` shows it.
+        file for it. Raises RuntimeError with the reason if the connection fails; then the server is not tried again,
+        and only `status` shows it.
         """
         if save and self.config.config_file is None:
             raise ValueError(f"server {name!r} cannot be saved: the configuration of this manager has no file")
@@ -184,7 +184,7 @@ class MCPClientManager:
         client.disconnect()
 
     def restart(self, name: str) -> bool:
-        """Give a server a fresh process, or start it; also one that failed, was stopped, or was never started.
+        """Give a server a fresh process, or start a server that failed, was stopped, or was never started.
 
         If it is ready there is no gap; see `MCPClient.restart`. If two processes of the server cannot run side by side,
         because both need the same port or lock, call `stop_server` first. Returns True when the fresh process is ready,
@@ -243,7 +243,7 @@ class MCPClientManager:
 
         A server that failed is tried again in the background, by its restart policy, until it is removed or
         `disconnect_all` is called. Calling this again tries it at once. A server whose configuration cannot be used, or
-        that requires a login, is not tried again. With `keep_trying` False no server is.
+        that requires a login, is not tried again. With `keep_trying` False no server is tried again.
         """
         require_wait(timeout)
         seconds = self.start_timeout if timeout is None else timeout
@@ -255,7 +255,7 @@ class MCPClientManager:
         """Run with another configuration from now on; servers that are the same in both go on untouched.
 
         A server is the same if its entry means the same, with the same names of variables. A changed server is replaced
-        without a gap: new calls, and calls that wait, go to the new process when that is ready, and calls under way
+        without a gap: new calls, and calls that wait, go to the new process when it is ready, and calls under way
         finish in the old one, for its `drainTimeout` at most. A server on a cluster is replaced with a gap. A server
         that is missing or disabled in `config` leaves this manager; its calls have its `drainTimeout` to finish. New
         servers are started, as `load_from_config` does.
@@ -279,7 +279,7 @@ class MCPClientManager:
             for name, client in clients.items():
                 _disconnect(name, client)
         except BaseException:
-            # A signal handler has raised this exception. No other code has these clients any more.
+            # A signal handler raised this exception. No other code refers to these clients any more.
             for client in clients.values():
                 client._engine.request_disconnect()
             raise
@@ -292,10 +292,10 @@ class MCPClientManager:
     def wait_ready(self, timeout: float | None = None) -> bool:
         """Wait until all servers that were loaded or added are ready, at most `timeout` seconds (None: no limit).
 
-        True when they are. False after `timeout`, and at once when a server cannot become ready by itself: its
+        True when all are. False after `timeout`, and at once when a server cannot become ready by itself: its
         configuration is unusable, it requires a login, its restart policy is ``never``, or it was disconnected. A
         server that has exited by itself counts as ready, because the next call starts it. Does not start servers: call
-        `load_from_config` first. Raises ValueError for a `timeout` that is no duration.
+        `load_from_config` first. Raises ValueError for a `timeout` that is not a duration.
         """
         require_wait(timeout)
         goal = self._engine.all_ready()
@@ -305,10 +305,9 @@ class MCPClientManager:
     def require(self, *names: str, timeout: float | None = 30.0) -> None:
         """Wait until the servers `names` are ready, by default all that are configured and not disabled.
 
-        Otherwise raises `ServerUnavailable` (a RuntimeError), which names each server that is not ready, with the
-        cause: after `timeout` seconds (None: no limit), or as soon as none can become ready by itself; see
-        `wait_ready`. Does not start servers: call `load_from_config` first. Raises ValueError for a `timeout` that is
-        not a duration.
+        Raises `ServerUnavailable` (a RuntimeError) after `timeout` seconds (None: no limit), or as soon as no missing
+        server can become ready by itself. The error names each missing server, with the cause; see `wait_ready`. Does
+        not start servers: call `load_from_config` first. Raises ValueError for a `timeout` that is not a duration.
         """
         require_wait(timeout)
         goal = self._engine.presence_of(names)
@@ -320,7 +319,7 @@ class MCPClientManager:
         return self._engine.absence_of(tool_name)
 
     def set_roots(self, roots: RootsSource) -> None:
-        """Offer other folders to all servers from now on; see `MCPClient.set_roots`."""
+        """Replace the folders offered to all servers; see `MCPClient.set_roots`."""
         offered = self._engine.factory.defaults.features.roots
         if offered is None:
             raise RuntimeError("the manager was made without roots; give it some then, be it an empty list")

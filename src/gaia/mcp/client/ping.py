@@ -1,4 +1,4 @@
-"""`PingMonitor`: measures how quickly servers answer, by asking each of them again and again."""
+"""`PingMonitor`: measures repeatedly how quickly servers answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PATIENCE = 5.0
 
 
 def ping(client: MCPClient, timeout: float | None = None) -> None:
-    """Ask for a sign of life; any answer counts. Raises `MCPError` if there is none within `timeout` seconds."""
+    """Send a ping; any answer counts. Raises `MCPError` if the server does not answer within `timeout` seconds."""
     handshake = client.protocol_version in HANDSHAKE_REVISIONS
     try:
         # The stateless era has no ping.
@@ -62,7 +62,7 @@ class PingMonitor:
             return list(self._readings.get(name, ()))
 
     def wait(self, names: list[str], timeout: float) -> bool:
-        """Wait until each of these servers was asked once; False if that takes longer than `timeout` seconds."""
+        """Wait until each of these servers was pinged once; False after `timeout` seconds."""
         require_seconds("timeout", timeout)
         with self._changed:
             return self._changed.wait_for(lambda: all(name in self._readings for name in names), timeout)

@@ -18,8 +18,8 @@ class PinnedClient:
     """Stays with one replica of a server, for work that the server remembers from one call to the next.
 
     `MCPClient.pinned` makes it, as a context manager. All methods may be called from any thread. When the replica's
-    process ends, its memory is gone: from then on every call raises `SessionLost`. A call that was under way has the
-    delivery ``unknown``, and is never repeated. The client itself goes on with the other replicas.
+    process ends, its memory is gone: from then on every call raises `SessionLost`. A call under way ends with the
+    delivery ``unknown`` and is never repeated. The client itself goes on with the other replicas.
     """
 
     def __init__(self, session: BoundSession, tool_calls: ToolCalls, features: ServerFeatures) -> None:

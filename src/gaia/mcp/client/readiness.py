@@ -1,4 +1,4 @@
-"""Which servers of a manager are ready, why others are not, and waiting until they are."""
+"""Which servers of a manager are ready, why the others are not, and how a thread or a task waits for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gaia.runtime.locks import Latch
 T = TypeVar("T")
 
 LOADING_SECONDS = 10.0
-"""Default seconds that connecting the servers of a configuration waits for slow ones."""
+"""Seconds for which connecting the servers of a configuration waits for slow ones, by default."""
 
 _USABLE = {ServerState.READY, ServerState.EXITED}
 """States in which calls are accepted: the next call starts a server that has exited by itself."""
@@ -36,7 +36,7 @@ _WORDS = {
 class Absence(NamedTuple):
     error: ServerUnavailable
     is_final: bool
-    """Whether it lasts until the application or a person does something."""
+    """Whether only the application or a person can end the absence."""
 
 
 def absence_of(name: str, status: ServerStatus | None, config: MCPConfig, *, joined: bool) -> Absence | None:
@@ -62,7 +62,7 @@ class Goal(NamedTuple, Generic[T]):
 
     is_over: Callable[[], bool]
     outcome: Callable[[], T]
-    """Returns the outcome of the wait, or raises the reason of its failure; at any time, also after a timeout."""
+    """Returns the outcome of the wait, or raises why it failed. May be called at any time, also after a timeout."""
 
 
 class Readiness:
@@ -70,7 +70,7 @@ class Readiness:
 
     def __init__(self) -> None:
         self._waiting: set[Callable[[], object]] = set()
-        """Wakes each waiting thread or task, which adds and removes its own function; other threads copy the set."""
+        """One function for each waiting thread or task, which adds and removes its own. Other threads copy the set."""
 
     def changed(self) -> None:
         for wake in list(self._waiting):
@@ -78,7 +78,7 @@ class Readiness:
 
     @contextlib.contextmanager
     def watched(self, wake: Callable[[], object]) -> Iterator[None]:
-        """Call `wake` after each change inside the block, on any thread. It must be quick and must not raise."""
+        """Call `wake` after each change inside the block, on any thread. It must return at once and must not raise."""
         self._waiting.add(wake)
         try:
             yield
@@ -101,7 +101,7 @@ class Readiness:
 
 
 def require_wait(timeout: float | None, name: str = "timeout") -> None:
-    """Raise ValueError unless a method can wait this long; None means no limit, and 0 means not at all."""
+    """Raise ValueError unless `timeout` is None (no limit), 0 (no wait) or a duration."""
     if timeout not in (None, 0):
         require_seconds(name, timeout)
 

@@ -1,7 +1,7 @@
-"""Remembers what lazy servers said at their last start, so that their tools can be listed before the next start.
+"""Remembers the tools of lazy servers from their last start, so that they can be listed before the next start.
 
-For servers from configuration files it is also kept in ``~/.gaia/known_servers/``, one file for each entry, so that a
-new process knows it. The files are private. A file that cannot be used is ignored, and the server is started instead.
+For a server from a configuration file, a private file in ``~/.gaia/known_servers/`` keeps them for the next process,
+one file for each entry. A file that cannot be used is ignored, and the server is started instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VERSION = 1
 _EXAMPLE = '{"version": 1, "tools": […]}'
 _MAX_BYTES = 64 * 1024 * 1024
 _WHAT_DECIDES = ("command", "args", "cwd", "type", "url", "protocol")
-"""Keys of an entry on which the server's offer depends, besides the names of its environment variables."""
+"""Keys of an entry on which the server's tools depend, besides the names of its environment variables."""
 
 
 class _Document(msgspec.Struct, frozen=True, rename="camel"):
@@ -43,7 +43,7 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def identity_of(server: ServerConfig, source: Path | None) -> str:
-    """The name of a server's file. Another command, URL, or file of its entry (`source`) gives another name."""
+    """The file name of a server's memory. Another command, URL, or file of the entry (`source`) gives another name."""
     decides = [getattr(server, key) for key in _WHAT_DECIDES]
     place = "" if source is None else os.path.abspath(source)
     text = json.dumps([server.name, decides, sorted(server.env or {}), place])
@@ -67,7 +67,7 @@ class ServerMemory:
         return self._last
 
     def remember(self, profile: ServerProfile, tools: list[Any]) -> None:
-        """Keep what the server said. A failure to save is only logged."""
+        """Keep the server's answers. A failure to save them is only logged."""
         before, self._last = self.recall(), (profile, tools)
         if self._identity is None or before == self._last:
             return
@@ -82,7 +82,7 @@ class ServerMemory:
         try:
             file = self._file()
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # The file is replaced at once, so no lock is needed: the last start of the server wins.
+            # The write replaces the file atomically, so no lock is needed: the last start of the server wins.
             json_file.write(file, msgspec.to_builtins(document))
         except Exception as error:  # noqa: BLE001 - it is only a memory
             logger.warning("server_memory_not_saved", error=exception_text(error))

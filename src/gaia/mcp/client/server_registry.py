@@ -1,4 +1,4 @@
-"""The servers of a manager: which are starting, connected, tried again or failed, and the routes to their tools."""
+"""The servers of a manager (starting, connected, tried again or failed), and the routes to their tools."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NameTaken(ValueError):
 
 
 class Route(NamedTuple):
-    """The client that has a tool. The tool carries the server's own name for it, and the namespaced one."""
+    """The client that has a tool, and the tool with its own and its namespaced name."""
 
     client: MCPClient
     tool: MCPTool
@@ -43,31 +43,34 @@ class _Start:
 
 
 class ServerRegistry:
-    """Clients by the names of their servers. A name is reserved, then its client is connected, and later dropped.
+    """Clients by the names of their servers. A name is reserved first, then its client is connected, and later dropped.
 
     Thread-safe: starts, removals and new tool lists come from many threads, in any order.
     """
 
     def __init__(self, readiness: Readiness, on_joined: Callable[[str, tuple[MCPTool, ...]], None]) -> None:
-        """``on_joined(name, tools)`` is called, without the lock, when the tools of a server can be called from now on.
+        """``on_joined(name, tools)`` is called without the lock when the tools of a server become callable.
 
-        `readiness` is notified of the end of each attempt to connect.
+        `readiness` is notified at the end of each attempt to connect.
         """
         self._readiness = readiness
         self._on_joined = on_joined
         self._lock = reentrant_lock()
-        """Owns everything below. Never held while a thread waits for a server, or while user code runs."""
+        """Guards everything below. Never held while a thread waits for a server, or while user code runs."""
         self.connected: dict[str, MCPClient] = {}
         """Other modules may read it without the lock, but must not change it."""
         self.routes: dict[str, Route] = {}
         """Routes to the tools of all connected servers. Replaced as a whole, so that calls read it without the lock."""
         self._starting: dict[str, MCPClient] = {}
         self._waiting: dict[str, MCPClient] = {}
-        """Clients whose servers could not be connected and are tried again. They join when they are ready."""
+        """Clients whose servers failed to connect and are tried again. Each joins when its server is ready."""
         self._replaced: dict[MCPClient, MCPClient] = {}
-        """By client: the waiting client whose name it took. The waiting client must end before this one starts."""
+        """Maps a client to the waiting client whose name it took.
+
+        The waiting client must end before the new one starts.
+        """
         self._connecting: dict[MCPClient, _Start] = {}
-        """Clients that a thread is connecting, including clients that were taken out of `_starting` meanwhile."""
+        """Clients that a thread is connecting, even if they were taken out of `_starting` meanwhile."""
         self._changes = 0
         self._routed_changes = 0
         self._offers: dict[str, tuple[MCPTool, ...]] = {}
@@ -132,7 +135,7 @@ class ServerRegistry:
             self._readiness.changed()
 
     def _join(self, name: str, client: MCPClient, start: _Start, connected: bool, *, keep_trying: bool) -> bool:
-        """Note the end of a start. True if the client belongs to the registry now."""
+        """Record the outcome of a start. True if the client has joined the registry."""
         with self._lock:
             if self._starting.get(name) is client:
                 self._starting.pop(name, None)
@@ -146,8 +149,8 @@ class ServerRegistry:
                     self._waiting[name] = client
                 else:
                     self._failed[name] = client.status
-            # The client is in its place now. A signal handler that takes servers away finds it there; one that ran
-            # before has set `start.unwanted`, which is read after that.
+            # The client is in its place now, so a signal handler that takes servers away finds it there. A handler that
+            # ran earlier has set `start.unwanted`, which is read after that.
             unwanted = start.unwanted
             if unwanted:
                 self._take_out(name, client)
@@ -156,7 +159,7 @@ class ServerRegistry:
             client.disconnect()
             return False
         self._rebuild_routes()
-        # None if the server was taken away in this moment.
+        # None if the server was taken away in the meantime.
         tools = self._offers.get(name)
         if connected and tools:
             self._on_joined(name, tools)
@@ -166,7 +169,7 @@ class ServerRegistry:
         """Called on the supervisor's thread whenever a server is ready. Returns its tools if it joins now."""
         with self._lock:
             if client in self._connecting:
-                # The thread that connects it also makes it join.
+                # The connecting thread adds the client to `connected`.
                 self._connecting[client].came_up = True
             if self._waiting.get(name) is not client:
                 return ()
@@ -177,7 +180,7 @@ class ServerRegistry:
         return self._offers.get(name, ())
 
     def _take_out(self, name: str, client: MCPClient) -> bool:
-        """Take a client away, wherever it is; the caller holds the lock. False if it is nowhere."""
+        """Remove a client from all states; the caller holds the lock. False if it had none."""
         found = False
         for clients in (self.connected, self._starting, self._waiting):
             if clients.get(name) is client:
@@ -186,7 +189,7 @@ class ServerRegistry:
         return found
 
     def _abandon(self, name: str, client: MCPClient) -> None:
-        """Clean up after an exception that ended `connect` at any line; a signal handler may have raised it."""
+        """Clean up after an exception that a signal handler may have raised at any line of `connect`."""
         with self._lock:
             joined = self.connected.get(name) is client
             if self._take_out(name, client) and not joined:
@@ -240,9 +243,9 @@ class ServerRegistry:
         return client is not None and client.state is ServerState.CREATED
 
     def route_to_absent(self, tool_name: str) -> Route | None:
-        """A route to a server that has not listed its tools; None if it has listed them, or there is no such server.
+        """A route to a server that has not listed its tools yet; None if it has, or if there is no such server.
 
-        Its client refuses the call with the reason, or makes it wait for a start under way.
+        The client of the route refuses the call with the reason, or makes the call wait for a start under way.
         """
         server = self.owner_of(tool_name)
         client = None if server is None else self.client_of(server)
@@ -260,7 +263,7 @@ class ServerRegistry:
         return owner_of(tool_name, self._known.copy())
 
     def refusal_of(self, name: str) -> ToolDenied | None:
-        """Why the tool with this namespaced name, of a connected server, is denied or withheld; None if it is not."""
+        """Why a connected server's tool, by its namespaced name, is denied or withheld; None if it is not."""
         hidden = {
             (server, tool): client
             for server, client in self.connected.copy().items()
@@ -270,7 +273,7 @@ class ServerRegistry:
         return None if pair is None else hidden[pair]._engine.refusal_of(pair[1])
 
     def unknown_tool(self, name: str) -> UnknownTool | ServerUnavailable:
-        """The error for a name without a route, with the names that it resembles."""
+        """The error for a name without a route, with similar names."""
         self._rebuild_routes()
         routes = self.routes
         if name in routes:
@@ -300,12 +303,12 @@ class ServerRegistry:
     # Stopping.
 
     def client_of(self, name: str) -> MCPClient | None:
-        """The client of a server that is connected, starting or tried again."""
+        """The connected, starting or waiting client of a server."""
         with self._lock:
             return self.connected.get(name) or self._starting.get(name) or self._waiting.get(name)
 
     def drop(self, name: str, client: MCPClient) -> None:
-        """Take a server away, unless another client has its name by now. The caller disconnects the client."""
+        """Remove a server, unless another client has its name by now. The caller disconnects the client."""
         with self._lock:
             if client in self._connecting:
                 self._connecting[client].unwanted = True
@@ -325,7 +328,7 @@ class ServerRegistry:
         self._rebuild_routes()
 
     def take_all(self) -> dict[str, MCPClient]:
-        """Take all servers away, starting ones included. The caller disconnects them."""
+        """Remove all servers, starting ones included. The caller disconnects them."""
         with self._lock:
             for start in list(self._connecting.values()):
                 start.unwanted = True
@@ -336,9 +339,9 @@ class ServerRegistry:
         return clients
 
     def wait_for_starts(self) -> None:
-        """Return when no thread is connecting a client that was taken away."""
-        # A handler or finalizer may run inside a start of this thread. That start continues only after it, and then
-        # finds that its client was taken away; so do not wait for it.
+        """Return when no thread is connecting a removed client."""
+        # A signal handler or a finalizer may run inside a start of this thread. That start continues only afterwards,
+        # and then finds that its client was removed; so do not wait for it.
         this_thread = threading.get_ident()
         for client, start in self._connecting.copy().items():
             if start.process != os.getpid():

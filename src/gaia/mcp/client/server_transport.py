@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 _warned: set[tuple[str, str]] = set()
-"""The warnings that were logged: each is logged once per process."""
+"""Warnings that were logged. Each is logged once per process."""
 
 
 def transport_for(
@@ -74,7 +74,7 @@ def transport_for(
 
 
 def _login_for(server: ServerConfig, on_authorization: OnAuthorization | None) -> ConfiguredAuthorization | None:
-    """The login at a server over HTTP; None if its entry has credentials, or says that there is no login."""
+    """The login for a server over HTTP; None if its entry has credentials, or states that there is no login."""
     brings_credentials = any(name.lower() == "authorization" for name in server.headers or ())
     if brings_credentials or isinstance(server.auth, NoLogin):
         return None
@@ -104,7 +104,6 @@ def _warn_of_plain_http(values: ServerConfig) -> None:
 
 
 def _is_new(server: str, subject: str) -> bool:
-    """Whether this warning was not logged yet."""
     is_new = (server, subject) not in _warned
     _warned.add((server, subject))
     return is_new
@@ -121,7 +120,7 @@ def _launch(server: ServerConfig) -> tuple[list[str] | None, dict[str, str] | No
 
 
 def _secrets(server: ServerConfig, values: ServerConfig) -> list[str]:
-    """The secrets in the expanded `values`, and in variables that went into the arguments or the URL."""
+    """The secrets in the expanded `values`, and the values of variables used in the arguments or the URL."""
     named = {name for text in (*(server.args or ()), server.url or "") for name in variables_in(text)}
     used = {name: os.environ[name] for name in sorted(named) if name in os.environ and name not in INHERITED}
     return [*secrets(values), *secret_values(used)]
@@ -137,5 +136,5 @@ def _launch_elsewhere(server: ServerConfig) -> Launch:
 
 
 def secret_in_arguments(server: ServerConfig) -> list[str]:
-    """The variables in `args` whose names sound secret: every user of the machine can see their values."""
+    """Variables in `args` whose names sound secret. Every user of the machine can see a process's arguments."""
     return sorted({name for text in server.args or () for name in variables_in(text) if sounds_secret(name)})

@@ -1,4 +1,4 @@
-"""How a client reaches its server: through a supervisor, or as `direct_session` does."""
+"""The sessions through which a client reaches its server: `SupervisedSession`, and `BoundSession` for one replica."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CONNECTED = {ServerState.READY, ServerState.RESTARTING, ServerState.EXITED, Ser
 
 
 class ServerControl(Supervised, Protocol):
-    """The methods of a `Supervisor`, or of its substitute for a server that runs elsewhere, that a session uses."""
+    """The methods of a `Supervisor`, or of its substitute for a server on a cluster, that a session uses."""
 
     @property
     def is_forked(self) -> bool: ...
@@ -70,18 +70,21 @@ class SupervisedSession(Caller[ServerControl]):
     def __init__(
         self, context: SupervisionContext | PlacedContext, clock: Clock, new_supervisor: Callable[[], ServerControl]
     ) -> None:
-        """`new_supervisor` makes a supervisor that is not started: it refuses calls and says why."""
+        """`new_supervisor` makes a supervisor that is not started: it refuses each call with the reason."""
         super().__init__(new_supervisor(), clock, context.timeout)
         self._name = context.name
         self._context = context
         self._new_supervisor = new_supervisor
         self._lifecycle = reentrant_lock()
-        """Held while a thread connects or disconnects; no call takes it. Owns `supervisor` and what follows."""
+        """Held while a thread connects or disconnects; no call takes it.
+
+        Guards the attributes below, and `supervisor`.
+        """
         self._changing_in: int | None = None
         self._cut_short = False
-        """Whether a signal handler or a finalizer has disconnected inside `connect`, in the same thread."""
+        """Whether a signal handler or a finalizer called `disconnect` inside `connect`, in the same thread."""
         self._disconnects: set[tuple[int, object]] = set()
-        """The calls of `disconnect` that are under way, each with its process id. Each call adds and removes itself."""
+        """The calls of `disconnect` under way, each with its process id. Each call adds and removes itself."""
 
     @property
     def profile(self) -> ServerProfile | None:
@@ -101,7 +104,7 @@ class SupervisedSession(Caller[ServerControl]):
         return supervisor.condition.keep_trying and supervisor.state is not ServerState.CLOSED
 
     def connect(self, *, keep_trying: bool = False) -> bool:
-        """True when the server is ready. Raises RuntimeError if this thread is connecting or disconnecting already."""
+        """True when the server is ready. Raises RuntimeError if this thread is already connecting or disconnecting."""
         if self._changing_in == threading.get_ident():
             raise RuntimeError(
                 f"connect() to server {self._name!r} was called by a signal handler or a finalizer that interrupted "
@@ -113,7 +116,7 @@ class SupervisedSession(Caller[ServerControl]):
                 # During a login the server may never have been ready: it is only tried in the background.
                 return supervisor.state is not ServerState.AUTHORIZING or supervisor.condition.ever_ready
             self._cut_short = False
-            # A server that was being tried again stays so, whatever the result of this attempt.
+            # A server that was being tried again is still tried again, whatever the result of this attempt.
             keep_trying = keep_trying or self.keeps_trying
             if supervisor.state is not ServerState.CREATED:
                 # Failed or closed. An explicit `connect` does not wait for a cool-down.
@@ -122,7 +125,7 @@ class SupervisedSession(Caller[ServerControl]):
             # A thread that disconnects first adds itself to `_disconnects`, then stops the current supervisor. So
             # either it stops this supervisor, or this thread sees its entry here.
             if self._cut_short or any(process == os.getpid() for process, _ in list(self._disconnects)):
-                # This supervisor may have been told to stop. The next `connect` must start with a fresh one.
+                # This supervisor may have been told to stop, so the next `connect` starts with a fresh one.
                 self.supervisor = self._new_supervisor()
                 return False
             try:
@@ -149,7 +152,7 @@ class SupervisedSession(Caller[ServerControl]):
         return supervisor.replace_now(self._context.drain_timeout) if supervisor.state is ServerState.READY else None
 
     def reconfigure(self, context: SupervisionContext) -> MCPError | None:
-        """Go on with another configuration, and wait for the process that has it. Returns why that failed."""
+        """Continue with another configuration, and wait for its process. Returns the error if it failed."""
         if not isinstance(self._context, SupervisionContext):
             return MCPError(f"server {self._name!r} is placed on a cluster, and cannot be replaced there without a gap")
         while True:
@@ -173,7 +176,10 @@ class SupervisedSession(Caller[ServerControl]):
         self.timeout = self._context.timeout
 
     def disconnect(self, then: Callable[[], object] = lambda: None, drain: float = 0.0) -> None:
-        """Stop the server, which has `drain` seconds to finish its calls, then call `then` as a part of it."""
+        """Stop the server, which has `drain` seconds to finish its calls.
+
+        Then call `then`, before another thread may connect.
+        """
         if self.supervisor.is_forked:
             then()
             return
@@ -216,7 +222,7 @@ class SupervisedSession(Caller[ServerControl]):
     def abandon(self, release: Callable[[], object]) -> bool:
         """Stop the server of a dropped client, then call `release`, on a thread of the supervisor.
 
-        A finalizer may call this, so it takes no lock. False if the server was stopped already.
+        Takes no lock, because a finalizer may call it. False if the server was already stopped.
         """
         return self.supervisor.abandon(release)
 
@@ -230,7 +236,6 @@ class SupervisedSession(Caller[ServerControl]):
         self.supervisor.subscriptions_changed()
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Send a notification if the server is ready; otherwise do nothing."""
         self.supervisor.notify(method, params)
 
     def require_connected(self) -> None:
@@ -276,7 +281,7 @@ Session: TypeAlias = SupervisedSession | DirectSession
 
 
 def new_session(setup: ClientSetup) -> Session:
-    """Makes the session that suits the transport. Raises ValueError for an invalid `timeout` of it."""
+    """The session for the kind of transport. Raises ValueError for an invalid `timeout` of the transport."""
     transport, clock = setup.transport, setup.services.clock
     if isinstance(transport, PlacedTransport):
         # Imported here: programs that place no server do not need them.

@@ -48,7 +48,7 @@ class ToolCalls:
         self._callbacks = setup.callbacks
         self._listings = itertools.count(1)
         self._taking_effect = reentrant_lock()
-        """Owns `_newest` and the catalog. Held while a listing is told, so that all hear of listings in order."""
+        """Guards `_newest` and the catalog. Held while a listing is reported, so that reports come in order."""
         self._newest = 0
         """The number of the request whose answer is in the catalog, or of the last `forget`."""
 
@@ -81,11 +81,11 @@ class ToolCalls:
         return self.catalog.tools
 
     def listing_begins(self) -> Listing:
-        """Number a listing. Called before the server is asked for its tools; the result is for `listed`."""
+        """Number a listing before the server is asked for its tools. The result is for `listed`."""
         return Listing(next(self._listings), self._services.clock.monotonic() + self.requests.session.timeout)
 
     def listed(self, definitions: list[Any], listing: Listing) -> None:
-        """Take over the tool definitions that the server sent, unless a later request was answered already."""
+        """Put the server's tool definitions in the catalog, unless the answer to a later request is there already."""
         self._cache.forget("tools/list")
 
         def blocked_of(allowed: Mapping[str, MCPTool], names: Collection[str]) -> Collection[str]:
@@ -101,12 +101,12 @@ class ToolCalls:
             self.output_checks.prepare(self.outputs.prepare(tools.offered.values()))
 
     def remembered(self, definitions: list[Any]) -> None:
-        """Take over the tools of an earlier start, until the server is asked. Approves and reports nothing."""
+        """Put the tools of an earlier start in the catalog until the server is asked. Approves and reports nothing."""
         tools = self.catalog.sort(definitions, self._allows, lambda allowed, _: self._gate.unapproved(allowed))
         self._takes_effect(tools, next(self._listings))
 
     def _takes_effect(self, tools: SortedTools | None, number: int) -> bool:
-        """Put these tools on offer; None: forget them. False if the tools of a later request are there."""
+        """Replace the catalog; None empties it. False if it holds the tools of a later request."""
         with self._taking_effect:
             if number < self._newest:
                 return False
@@ -118,7 +118,7 @@ class ToolCalls:
         return True
 
     def assume(self, tools: Iterable[MCPTool] | None) -> None:
-        """Assume these tools, filtered and without pins, until the server is asked the next time."""
+        """Put these tools, filtered and without pins, in the catalog until the server lists its tools."""
         assumed = None
         if tools is not None:
             by_name = {tool.name: tool for tool in tools}
@@ -128,13 +128,13 @@ class ToolCalls:
             self._takes_effect(assumed, next(self._listings))
 
     def forget(self) -> None:
-        """Forget the tools after the client was disconnected. Answers to earlier requests are ignored."""
+        """Forget the tools after the client was disconnected, and ignore answers to earlier requests."""
         self.assume(None)
 
     # Whether they may be called.
 
     def refusal_of(self, tool_name: str) -> ToolDenied | None:
-        """Why a tool, by the server's own name for it, must not be called; None if it may."""
+        """Why a tool, by the server's own name for it, must not be called; None if it may be called."""
         if not self._allows(tool_name) and (denial := self._denial(tool_name)) is not None:
             return ToolDenied(f"the tool {tool_name!r} of server {self._name!r} {denial}")
         if not self._gate.blocks or tool_name in self.catalog:
@@ -211,9 +211,12 @@ class ToolCalls:
         )
 
     def _unlisted_tool(self, tool_name: str) -> MCPTool | None:
-        """A tool that is not on offer and may still be called, or None. Raises ToolDenied if it must not be called."""
+        """Check a tool that is not in the catalog; return it if it is listed by now.
+
+        Raises ToolDenied if it is refused.
+        """
         if self._gate.blocks and not self.catalog.listed and self.requests.session.is_connected():
-            # Over a transport that is not supervised, tools are listed only on request.
+            # A transport that is not supervised lists tools only on request.
             self.offered(refresh=False)
         refusal = self.refusal_of(tool_name)
         if refusal is not None:
