@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterable
 
 PREFIX = "mcp_"
-"""Begins all names, except those that a gateway lists."""
+"""The prefix of all names, except those that a gateway lists."""
 
 _MAX_LENGTH = 64
 _HASH_DIGITS = 8
@@ -39,7 +39,7 @@ def folded(servers: Iterable[str]) -> frozenset[str]:
 
 
 def is_of_another(name: str, server: str, servers: frozenset[str]) -> bool:
-    """Whether ``mcp_<name>`` belongs to one of the `folded` `servers` rather than to `server`, in whatever case."""
+    """Whether ``mcp_<name>`` belongs to one of the `folded` `servers` instead of `server`. Ignores case."""
     own, rest = server.casefold(), name.casefold()
     # The longest name decides. Walk the few underscores of the name, not the servers: there may be hundreds.
     while "_" in rest:
@@ -78,8 +78,7 @@ def assign(pairs: Iterable[tuple[str, str]], servers: Collection[str] = ()) -> d
         if not rivals:
             return {name: claim[0] for name, claim in claims.items()}
         # Collisions of 8 digits can be made on purpose, so digits are added as needed. Only the names with the fewest
-        # blocks
-        # change: a hashed name stays with its owner when another server gives a tool exactly that name.
+        # blocks change: a hashed name stays with its owner when another server gives a tool exactly that name.
         for claim in rivals:
             fewest = min(blocks[pair] for pair in claim)
             for pair in claim:
@@ -93,7 +92,7 @@ def _hashed(server: str, tool: str, *, blocks: int) -> str:
         return plain
     import hashlib
 
-    # A NUL within a name looks like the separator; the length tells such pairs apart.
+    # A NUL inside a name looks like the separator, so the length tells such pairs apart.
     originals = f"{server}\0{tool}" if blocks == 1 else f"{len(server)}\0{server}\0{tool}"
     # JSON can carry lone surrogates, which strict UTF-8 cannot encode.
     digest = hashlib.sha256(originals.encode("utf-8", "surrogatepass")).hexdigest()

@@ -35,37 +35,36 @@ _MAX_RESULTS = 100
 _MAX_BYTES = 4 * 1024 * 1024
 _CHEAP_SECONDS = 0.05
 _REST = 9
-"""After a check of more than `_CHEAP_SECONDS` the thread rests this many times as long, so checks take a tenth of time.
-"""
+"""After a check of more than `_CHEAP_SECONDS`, the thread rests this many times as long."""
 
 _IDLE_SECONDS = 1.0
 _JOIN_SECONDS = 2.0
 
 
 class OutputChecks:
-    """The checks of one server, and their thread, which runs while there is something to do. Thread-safe.
+    """Runs the checks of one server's results on a thread, which exists while there is work. Thread-safe.
 
-    Results that are only logged are checked one at a time; what arrives faster than that is skipped.
+    Results that are only logged are checked one at a time; results that arrive faster are skipped.
     """
 
     def __init__(self, server: str, threads: DaemonPool | None = None) -> None:
         self.threads = threads or DaemonPool(f"mcp-{server}-checks", 1, idle_seconds=_IDLE_SECONDS, is_engine=True)
         self._lock = reentrant_lock()
-        """Owns the attributes below."""
+        """Guards the attributes below."""
         self._waiting: deque[tuple[OutputCheck, bytes]] = deque()
         self._size = 0
         self._is_running = False
         self._rests_until = 0.0
-        """A reading of the monotonic clock. Results before it are skipped."""
+        """Monotonic seconds. Results that arrive earlier are skipped."""
         self._ends = 0
 
     def prepare(self, steps: Iterator[object]) -> None:
-        """Advance `steps` to its end. Checks that arrive meanwhile run between its steps."""
+        """Run `steps` to its end. Checks that arrive meanwhile run between its steps."""
         ends = self._ends
 
         def step() -> None:
             for _ in steps:
-                # With the lock: a step that came after `end` would start a thread that `end` does not wait for.
+                # With the lock: a step that begins after `end` would start a thread that `end` does not wait for.
                 with self._lock:
                     if ends == self._ends:
                         self._begin(step)
@@ -103,7 +102,8 @@ class OutputChecks:
             while (task := self._next()) is not None:
                 check, result = task
                 began = time.thread_time()
-                # For example numbers that JSON allows and this decoder does not: the caller has the result unchanged.
+                # A result may hold numbers that JSON allows and this decoder does not. The caller gets the result
+                # unchanged.
                 with contextlib.suppress(ValueError, RecursionError):
                     check.problem(orjson.loads(result))
                 self._spent(time.thread_time() - began)
@@ -135,7 +135,7 @@ class OutputCheck:
     __slots__ = ("_check", "_checks", "_context", "fails_call")
 
     def __init__(self, checks: OutputChecks, check: Check, *, fails_call: bool) -> None:
-        """The caller's thread makes it, because it copies the context."""
+        """Made in the caller's thread, because it copies the context."""
         self._checks = checks
         self._check = check
         self._context: Context = copy_context()
@@ -147,7 +147,7 @@ class OutputCheck:
         return self._context.run(self._check, result)
 
     def submit(self, task: Callable[[], object]) -> None:
-        """Run a task, such as `problem`, on the thread for the server's checks. Raises `PoolExhausted`."""
+        """Run a task, such as `problem`, on the server's check thread. Raises `PoolExhausted`."""
         self._checks.threads.submit(task)
 
     def note(self, result: Mapping[str, Any]) -> None:
@@ -155,7 +155,7 @@ class OutputCheck:
         if result.get("isError") is True:
             return
         part = {"structuredContent": result["structuredContent"]} if "structuredContent" in result else {}
-        # A transport of the application may give values that are not JSON, or numbers too large for this encoder.
+        # An application's transport may return values that are not JSON, or numbers too large for this encoder.
         with contextlib.suppress(TypeError, ValueError, RecursionError):
             self.note_bytes(orjson.dumps(part))
 
@@ -164,14 +164,14 @@ class OutputCheck:
 
 
 class OutputValidation:
-    """The output schemas of one server's tools, made ready for checks. Thread-safe."""
+    """The compiled output schemas of one server's tools. Thread-safe."""
 
     def __init__(self, server: str, mode: OutputMode, redact: Callable[[str], str]) -> None:
         self._server = server
         self._mode = mode
         self._redact = redact
         self._ready: dict[str, tuple[dict[str, Any], JsonSchema | None]] = {}
-        """By the tool's name: the schema as listed, and ready for checks; None if it cannot be used."""
+        """By tool name: the schema as listed, and its compiled form, or None if the schema cannot be used."""
 
     def check_of(self, tool: MCPTool, checks: OutputChecks) -> OutputCheck | None:
         """The check for a result of `tool`; None if there is nothing to check."""
@@ -181,7 +181,7 @@ class OutputValidation:
         return OutputCheck(checks, check, fails_call=self._mode == "error")
 
     def prepare(self, tools: Iterable[MCPTool]) -> Iterator[None]:
-        """Prepare the schemas of listed tools, one with each step. The first one takes a tenth of a second."""
+        """Compile the schemas of listed tools, one with each step. The first one takes a tenth of a second."""
         if self._mode == "off":
             return
         for tool in tools:

@@ -35,12 +35,12 @@ _EXAMPLE = '{"version": 1, "servers": {…}}'
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """One approved tool, prompt or text, with everything that a model or the confirming person is told about it."""
+    """One approved tool, prompt or text, with every part that a model or the confirming person sees."""
 
     sha256: str
-    """The hash of the canonical JSON of the definition, in hexadecimal. Only this is compared."""
+    """The SHA-256 of the definition's canonical JSON, in hexadecimal. Only the hashes are compared."""
     definition: dict[str, Any]
-    """The definition in the protocol's terms, without empty members, to show people what has changed."""
+    """The definition in the protocol's terms, without empty members, to show people the changes."""
 
 
 def pin_of(tool: MCPTool) -> Pin:
@@ -93,7 +93,6 @@ class ServerPins:
         self._section = _SECTIONS[kind]
 
     def of(self, kind: PinKind) -> ServerPins:
-        """The approved definitions of another kind, of the same server."""
         return ServerPins(self.file, self._key, kind)
 
     def read(self) -> dict[str, Pin] | None:
@@ -185,7 +184,7 @@ class Review(msgspec.Struct, frozen=True):
 
 
 def compare(approved: Mapping[str, Pin], pins: Mapping[str, Pin], listed: Collection[str]) -> Review:
-    """Compare `pins` of some tools with the approved ones; `listed` names all tools, hidden ones too."""
+    """Compare `pins` of some tools with the approved ones. `listed` names all tools, hidden ones too."""
     return Review(
         added=tuple(sorted(pins.keys() - approved.keys())),
         changed=tuple(
@@ -198,8 +197,8 @@ def compare(approved: Mapping[str, Pin], pins: Mapping[str, Pin], listed: Collec
 class PinGate:
     """Compares the tools, prompts or instructions of one server with its pins. Thread-safe.
 
-    The first listing of a server is approved as it is. An unusable lock file is reported; with ``block`` nothing is
-    then approved.
+    The first listing of a server is approved as it is. An unusable lock file is reported, and with ``block`` every tool
+    is then withheld.
     """
 
     def __init__(
@@ -218,13 +217,15 @@ class PinGate:
         self._pins = pins
         self._on_changed = on_changed
         self._reported = Review()
-        """The last reported review, so that a restart does not repeat it. Unlocked: a race only reports twice."""
+        """The last reported review, so that a restart does not report it again.
+
+        A race without a lock only reports twice.
+        """
         self._problem: str | None = None
 
     def review(
         self, tools: Mapping[str, MCPTool], listed: Collection[str], seconds: float | None = None
     ) -> frozenset[str]:
-        """`review_pins` for tools that may be used; `listed` names all tools, denied ones too."""
         if self.mode == "off":
             return frozenset()
         return self.review_pins({name: pin_of(tool) for name, tool in tools.items()}, listed, seconds)
@@ -247,7 +248,7 @@ class PinGate:
         return review.unapproved if self.blocks else frozenset()
 
     def unapproved(self, tools: Mapping[str, MCPTool]) -> frozenset[str]:
-        """The tools of an earlier start that must not be used. Approves and reports nothing."""
+        """The tools of an earlier start that are not approved. Approves and reports nothing."""
         if not self.blocks:
             return frozenset()
         try:
@@ -269,7 +270,7 @@ class PinGate:
 
     def _compare(self, pins: Mapping[str, Pin], listed: Collection[str], seconds: float | None) -> Review:
         store = self._pins().of(self._kind)
-        # A server that lists nothing may just have failed to, so this is not its first use.
+        # An empty list may come from a server that failed to list its tools, so it does not count as the first use.
         approved = store.read_or_pin(pins, seconds) if pins else store.read() or {}
         return compare(approved, pins, listed)
 

@@ -90,7 +90,7 @@ class _Reader:
         return "|".join([name for name in types if name != "null"] or types) or "string"
 
     def _types(self, schema: object, *, depth: int) -> list[str]:
-        """The types that the schema names, in its order, each once; empty if it names none."""
+        """The types that the schema names, in its order and without repetition."""
         if not isinstance(schema, Mapping) or self._exhausted(depth):
             return []
         named = schema.get("type")
@@ -112,7 +112,7 @@ class _Reader:
             return found
         for branch in _branches(schema, "allOf"):
             types = self._types(branch, depth=depth + 1)
-            # Branches that exclude each other admit no value at all; the first is as good as any.
+            # Branches that exclude each other admit no value at all, so any of their types will do.
             found = [name for name in found if name in types] or found or types
         return found
 
@@ -133,7 +133,7 @@ class _Reader:
         return self._steps < 0 or depth > _MAX_DEPTH
 
     def _target(self, reference: object) -> object:
-        """The target of a JSON pointer (RFC 6901) into the same schema, or None. Other documents are never fetched."""
+        """Resolve a JSON pointer (RFC 6901) into the same schema; None if it fails. Nothing is fetched."""
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             return None
         here: Any = self._root
@@ -182,7 +182,7 @@ class MCPTool:
         return says_safe_to_repeat(self.annotations)
 
     def to_gaia_format(self, server_name: str) -> dict[str, Any]:
-        """The entry for an agent's ``_TOOL_REGISTRY``, without its function; it keeps the original names, too."""
+        """The entry for an agent's ``_TOOL_REGISTRY``, without its function. It keeps the original names."""
         return {
             "name": namespaced(server_name, self.name),
             "description": f"[MCP:{server_name}] {self.description}",

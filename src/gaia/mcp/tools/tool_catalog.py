@@ -1,7 +1,7 @@
 """The tools of one server as last listed, after filters and pins.
 
-Each definition is measured when it arrives, because unlimited size or nesting would break what it travels on to:
-models, logs, terminals, hashes. The limits are far above any honest server's.
+Each definition is measured when it arrives, because unlimited size or nesting would break its later users: models,
+logs, terminals, hashes. The limits are far above any honest server's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from gaia.runtime.log import get_logger
 logger = get_logger(__name__)
 
 MAX_TOOLS = 2_000
-"""Tools of one server."""
 
 MAX_DEFINITION = 256 * 1024
 """Characters of one tool's definition, roughly as in JSON."""
@@ -45,7 +44,7 @@ class SortedTools(NamedTuple):
 
 
 class ToolCatalog:
-    """The tools of one server. Reading takes no lock; `ToolCalls` sees to it that one thread at a time writes."""
+    """The tools of one server. Reading takes no lock; `ToolCalls` lets only one thread at a time write."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -87,7 +86,7 @@ class ToolCatalog:
         )
 
     def replace(self, tools: SortedTools | None) -> ToolsChanged | None:
-        """Take over a listing, or forget everything. Returns the changes, if any."""
+        """Replace the listing; None forgets it. Returns the changes, if any."""
         before, after = self._by_name, {} if tools is None else tools.offered
         self._by_name = after
         self.listed = tools is not None
@@ -121,7 +120,7 @@ class ToolCatalog:
 
 
 def size_within_limits(definition: object) -> int:
-    """The size of a definition in characters, roughly. Raises InvalidResponse for a definition that is no use."""
+    """The size of a definition in characters, roughly. Raises InvalidResponse for a definition beyond the limits."""
     size = 0
     level = [definition]
     # Level by level: recursion could exhaust the stack.

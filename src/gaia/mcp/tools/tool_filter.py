@@ -11,7 +11,7 @@ from gaia.mcp.tools.naming import PREFIX, disambiguated, namespaced
 
 _MAX_DECISIONS = 4096
 _MAX_REMEMBERED = 256
-"""Characters of a remembered name. Names that no listing has, such as URIs of a gateway's clients, may be longer."""
+"""Characters of a name whose decision is remembered. Names that are in no listing, such as URIs, may be longer."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class ToolFilter:
     """Which tools may be listed and called. Immutable; thread-safe. Raises ConfigError for lists that hold no strings.
 
     Patterns are case-sensitive shell globs (``*``, ``?``, ``[abc]``), tested against the tool's own name and against
-    its names among other servers' tools: ``mcp_<server>_<tool>`` and, where that needs one, its safe form. With
-    `short_names`, also against these names without ``mcp_``, as a gateway lists them. `deny` wins. `allow` of None
+    its names among other servers' tools: ``mcp_<server>_<tool>`` and, if an API would refuse that name, its safe form.
+    With `short_names`, also against these names without ``mcp_``, as a gateway lists them. `deny` wins. `allow` of None
     allows every tool, an empty `allow` none.
     """
 
@@ -29,7 +29,7 @@ class ToolFilter:
     deny: Sequence[str] = ()
     """Patterns of denied tools; overrides `allow`."""
     short_names: bool = field(default=False, kw_only=True)
-    """Whether ``<server>_<tool>`` names a tool, as for the clients of a gateway."""
+    """Whether ``<server>_<tool>`` also names a tool, as for the clients of a gateway."""
     keys: tuple[str, str] = field(default=("allow", "deny"), kw_only=True, repr=False, compare=False)
     """The names of the two lists in their source, for messages."""
     _decisions: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -47,9 +47,8 @@ class ToolFilter:
         decision = self._decisions.get(key)
         if decision is None:
             decision = self._decide(server, tool)
-            # Forgetting everything is enough of a bound, because names come from listings, which are far shorter. No
-            # lock is needed:
-            # at worst two threads decide the same twice.
+            # Names come from listings and are short, so clearing the whole memory bounds it well enough. No lock is
+            # needed: at worst two threads make the same decision twice.
             if len(self._decisions) >= _MAX_DECISIONS:
                 self._decisions.clear()
             if len(tool) <= _MAX_REMEMBERED:
@@ -66,7 +65,7 @@ class ToolFilter:
         return f'is not in "{allow}"' if pattern is None else f'is denied by "{pattern}" in "{deny}"'
 
     def unmatched(self, server: str, tools: Iterable[str]) -> list[str]:
-        """The patterns that match none of `tools` (own names) of `server`; most likely they are misspelt."""
+        """The patterns that match none of `tools` (own names) of `server`; they are probably misspelt."""
         names = [name for tool in tools for name in self._names(server, tool)]
         patterns = dict.fromkeys((*(self.allow or ()), *self.deny))
         return [pattern for pattern in patterns if not _matches(pattern, names)]
@@ -87,7 +86,7 @@ def _matches(pattern: str, names: Iterable[str]) -> bool:
 
 
 def _patterns(which: str, patterns: object) -> tuple[str, ...]:
-    # A lone string is also a sequence of strings: of one-letter patterns, which is never intended.
+    # A lone string is also a sequence of one-letter patterns, which is never intended.
     if isinstance(patterns, str) or not isinstance(patterns, Iterable):
         raise ConfigError(f'tool filter: {which}: expected a list of patterns like ["get_*"], got {patterns!r}')
     found = tuple(patterns)

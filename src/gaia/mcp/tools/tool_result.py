@@ -93,7 +93,6 @@ class ToolResult(dict[str, Any]):
     __slots__ = ("_added",)
 
     def __init__(self, members: Mapping[str, Any] | None = None, /) -> None:
-        """`members` come from the server's result, or from a failed call. They are not changed."""
         dict.__init__(self, members or ())
         self._added: tuple[str, ...] = ()
         for name in ("isError", "content", "error"):
@@ -107,7 +106,7 @@ class ToolResult(dict[str, Any]):
         if "error_type" in answer or "delivery" in answer:
             answer = {name: value for name, value in answer.items() if name not in _OF_THE_CLIENT}
         if answer.get("isError") is False and "content" in answer:
-            # Every tool call passes here, and the constructor would take twice the time. It would add nothing here.
+            # Every tool call passes here, and the constructor would take twice the time without adding a member.
             result = cls.__new__(cls)
             result.update(answer)
             result._added = ()
@@ -155,7 +154,7 @@ class ToolResult(dict[str, Any]):
         return self._default_of("error") if self.is_error else None
 
     def raise_for_error(self) -> Self:
-        """Return this result if nothing failed, so that the call can be chained.
+        """Return this result if nothing failed, so that calls can be chained.
 
         If the call failed, raises the exception of `gaia.mcp.errors` for ``error_type``, with the same ``delivery`` and
         ``code``. If the tool reports an error, raises `ToolFailed`.
