@@ -28,7 +28,7 @@ EXAMPLE = '{"mcpServers": {…}}'
 _FILE_NAME = "mcp_servers.json"
 
 _RESEMBLES, _MAX_LENGTH = 0.85, 64
-"""How similar (`difflib`) another key has to be to one of `SECTIONS` to be taken for it, and how long it may be."""
+"""How similar (`difflib`) a key has to be to one of `SECTIONS` to count as a misspelling, and its maximal length."""
 
 
 class FileReport(TypedDict):
@@ -55,7 +55,7 @@ LoadReport = TypedDict(
 """The files that an `MCPConfig` has loaded.
 
 ``overrides`` are the servers of the global file that the local file overrides. In the mode "explicit" the report itself
-has ``path``, ``exists`` and ``servers``, of the named file.
+has the ``path``, ``exists`` and ``servers`` of the named file.
 """
 
 
@@ -68,12 +68,11 @@ class Loaded(NamedTuple):
 
 
 def load_nothing(mode: Literal["memory", "explicit"] = "memory") -> Loaded:
-    """The result without the two stacked files."""
     return Loaded({}, {"mode": mode, "global": _report(None), "local": _report(None), "overrides": []})
 
 
 def load_named(path: str | os.PathLike[str], *, create: bool | None) -> Loaded:
-    # A program that changes its directory later must save to the file that it read.
+    # The path is made absolute: a program that changes its directory later must save to the file that it read.
     try:
         file = Path(path).expanduser().absolute()
     except RuntimeError as error:
@@ -141,7 +140,7 @@ def entries_of(file: Path, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_misplaced(file: Path, document: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a file that is one entry, or has entries outside ``mcpServers``: none would count."""
+    """Raise ConfigError for a file that is a single entry, or has entries only outside ``mcpServers``."""
     if any(section in document for section in SECTIONS):
         return
     if _resembles_entry(document):
@@ -161,7 +160,7 @@ def _form(entry: Mapping[str, Any]) -> str:
 
 
 def remarks_on_sections(document: Mapping[str, Any]) -> list[str]:
-    """Remarks on keys of a file that probably should hold servers but are not read."""
+    """Remarks on unread keys of a file that were probably meant to hold servers."""
     import difflib
 
     meant = {section.lower(): section for section in SECTIONS}
@@ -227,11 +226,11 @@ def _is_user_file(file: Path) -> bool:
 
 
 def _local_file(user_file: Path) -> Path | None:
-    """The file in the working directory, or else the one beside the main script, unless that was installed."""
+    """The file in the working directory, or else the file beside the main script, unless the script was installed."""
     if (file := _here()) is not None and os.path.exists(file):
         return None if _is_same(file, user_file) else file
     script = getattr(sys.modules.get("__main__"), "__file__", None)
-    # An interactive interpreter or a notebook has none.
+    # An interactive interpreter or a notebook has no script.
     if isinstance(script, str):
         # Python also imports from the folder of the script itself, not from the folder of a link to it.
         beside = Path(os.path.realpath(script)).with_name(_FILE_NAME)

@@ -19,7 +19,7 @@ _MIN_SECRET_LENGTH = 4
 
 
 def plain_secrets(mapping: Mapping[str, Any]) -> list[str]:
-    """Keys of an entry that seem to hold a secret itself, such as ``env.API_KEY``, and not ``${API_KEY}``."""
+    """Keys of an entry that seem to hold a secret as plain text, such as ``env.API_KEY``, instead of ``${API_KEY}``."""
     return [
         f"{place}.{name}"
         for place in ("env", "headers")
@@ -76,7 +76,7 @@ def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
 
 
 def keep_variables(entry: Any, before: Any, environ: Mapping[str, str]) -> Any:
-    """Put ``${VAR}`` back: a text that equals the expansion of its place in `before` becomes that text of `before`.
+    """Put ``${VAR}`` back: a text equal to the expansion of the text at its place in `before` becomes that text.
 
     So a program that has read a secret from its environment does not save it in place of ``${NAME}``.
     """
@@ -98,7 +98,7 @@ def _expanded(text: str, environ: Mapping[str, str]) -> str:
 
 
 def _replace_variables(text: str, replacement: Callable[[re.Match[str]], str]) -> str:
-    # No variable ends after the last brace. Without this cut, each unclosed ``${`` would be searched to the end.
+    # No variable ends after the last brace, so the rest is cut off: each unclosed ``${`` would be searched to its end.
     beginning, brace, rest = text.rpartition("}")
     return _VARIABLE.sub(replacement, beginning + brace) + rest
 
@@ -109,7 +109,7 @@ def variables_in(text: str) -> list[str]:
 
 
 def secrets(config: ServerConfig) -> list[str]:
-    """The values of an expanded configuration that must not be shown, each once; very short ones in `auth` may be."""
+    """The values of an expanded configuration that must not be shown. Very short values in `auth` are left out."""
     found = secret_values(config.env or {}) + secret_headers(config.headers or {}) + secret_url_parts(config.url or "")
     found += [value for value in auth_secrets(config.auth) if len(value) >= _MIN_SECRET_LENGTH]
     return list(dict.fromkeys(found))

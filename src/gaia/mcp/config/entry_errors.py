@@ -11,7 +11,7 @@ import msgspec
 _LIMITING_KEYS = frozenset(
     ("enabledTools", "disabledTools", "pinTools", "sandbox", "disabled", "captureContent", "captureContentTools")
 )
-"""Keys that limit a server. A misspelt one is an error: ignoring it would permit what it forbids."""
+"""Keys that limit a server. A misspelt one is an error, because ignoring it would permit what the user forbids."""
 
 _DENY = r"(deny|denied|disallow(ed)?|excluded?|block(ed)?|forbid(den)?|disabled?)"
 _ALLOW = r"(allow(ed)?|included?|permit(ted)?|enabled?)"
@@ -30,7 +30,7 @@ _MAX_LENGTH = 64
 
 
 def similar_key(key: str, known: Collection[str]) -> str | None:
-    """The known key that this one resembles most, or is a synonym of; None if there is none."""
+    """The known key that `key` resembles most or is a synonym of; None if there is none."""
     letters = _letters(key)
     if len(key) > _MAX_LENGTH:
         return None
@@ -49,7 +49,7 @@ def limits(key: str, similar: str | None, value: object) -> bool:
     """Whether an unknown key, with its `similar_key` and its value, was probably meant to limit the server."""
     if similar in _LIMITING_KEYS:
         return not (value is True and re.fullmatch(_SWITCHES_ON, _letters(key)))
-    # No known key resembles it: an entry cannot say whether its server is trusted.
+    # No known key limits trust, so a key about trust has no counterpart here.
     return similar is None and "trust" in key.lower()
 
 
@@ -61,7 +61,7 @@ def _letters(key: str) -> str:
     return re.sub(r"[^a-z]", "", key.lower())
 
 
-# msgspec reports problems in terms of Python and of its own paths; users know JSON.
+# msgspec reports problems in terms of Python types and of its own paths. Users know JSON, so the text is translated.
 
 _WORDS = {
     "str": "a string",
@@ -97,7 +97,7 @@ def explained(
     problem = re.sub(_PLACE, "", str(error))
     where = _resolve(place[2].removeprefix("."), mapping, choices_of) if place else ""
     if isinstance(error.__cause__, ValueError):
-        # Our own check of a whole object; its message begins with the field.
+        # gaia's own check of a whole object. Its message begins with the field.
         field, _, problem = str(error.__cause__).partition(": ")
         where = f"{where}.{_camel(field)}".removeprefix(".")
     elif place and place[1]:
@@ -127,7 +127,7 @@ def _choices(where: str, choices_of: Mapping[str, tuple[str, ...]]) -> tuple[str
 
 
 def _resolve(path: str, mapping: Mapping[str, Any], choices_of: Mapping[str, tuple[str, ...]]) -> str:
-    """Name the key in ``env[...]``: msgspec does not tell which value of a dictionary is wrong."""
+    """Find the key in ``env[...]``, because msgspec does not report which value of a dictionary is wrong."""
     where, dots, _ = path.partition("[...]")
     if not dots:
         return path

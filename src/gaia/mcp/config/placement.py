@@ -53,11 +53,11 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     runtime_env: dict[str, Any] | None = None
     """Ray's ``runtime_env`` for the actor. Ray shows it to all users of the cluster, so it must hold no secret."""
     address: str | None = None
-    """The cluster's address, if the program has not joined a cluster and ``RAY_ADDRESS`` is not set."""
+    """The cluster's address. It is used if the program has not joined a cluster and ``RAY_ADDRESS`` is not set."""
     max_pending: int = 64
     """Calls that one replica may have under way; further ones wait in the driver."""
     lease: float = 30.0
-    """Seconds without a message from this program after which a server is stopped: by then it may run elsewhere."""
+    """Seconds without a message from this program after which the host stops a server: by then it may run elsewhere."""
 
     def __post_init__(self) -> None:
         for name, amount in (*self.resources.items(), ("numCpus", self.num_cpus)):

@@ -21,7 +21,7 @@ from gaia.runtime.redaction import repr_of_shown
 from gaia.telemetry.content import MODES, CaptureMode
 
 ServerType = Literal["stdio", "http", "sse", "streamable-http"]
-"""The words that other programs' files use too; ``streamable-http`` is a synonym of ``http``."""
+"""Other programs' files use these words too; ``streamable-http`` is a synonym of ``http``."""
 
 PinMode = Literal["off", "warn", "block"]
 """What to do about a tool whose definition is not the approved one: nothing, report it, or also withhold the tool."""
@@ -60,7 +60,7 @@ _CHOICES = {
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The configuration of one server, as `from_dict` makes it from JSON. Durations are in seconds.
+    """The configuration of one server, made from JSON by `from_dict`. Durations are in seconds.
 
     The constructor raises ValueError for unusable values. The `repr` shows no value that could be a secret.
     `ClientOptions` explains the settings that both have.
@@ -70,7 +70,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The key of the entry in its file, for messages; never read from the entry itself."""
     command: str | None = None
     args: list[str] | None = None
-    """None and an empty list differ: a command without any `args` is split into words."""
+    """None and an empty list differ: without `args`, the command is split into words."""
     env: dict[str, str] | None = None
     cwd: str | None = None
     in_process: InProcessServer | None = None
@@ -97,7 +97,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     drain_timeout: float = 30.0
     standby: bool = False
     inherit_env: bool = False
-    """Whether the server gets the whole environment of this process, and not only a minimal set of variables."""
+    """Whether the server inherits the whole environment of this process, not only a minimal set of variables."""
     sandbox: bool | Sandbox = False
     """The sandbox of a server with a `command`: none, the default one, or one with these settings."""
     health_interval: float = 30.0
@@ -109,7 +109,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     capture_content: CaptureMode | None = None
     """How much of arguments and results is traced; None leaves it to the environment, see `gaia.telemetry`."""
     capture_content_tools: dict[str, CaptureMode] = msgspec.field(default_factory=dict)
-    """The same by globs of the names of tools and prompts; the first match counts."""
+    """The same for tools and prompts whose names match these globs; the first match counts."""
     output_validation: OutputMode | None = None
     reset_timeout_on_progress: bool = False
     max_timeout: float = 3600.0
@@ -118,7 +118,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     probe_timeout: float = 5.0
     lazy: bool = False
     idle_stop: float | None = None
-    """None means for ever, or 300 seconds if the server is lazy or has several instances; see `idle_seconds`."""
+    """None: never, or after 300 seconds if the server is lazy or has several instances; see `idle_seconds`."""
     instances: Instances = "shared"
     """Whether all clients of a gateway share one process, or each session or each client has its own."""
     max_instances: int = 100
@@ -187,7 +187,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             ("max_memory", "only for a server with a command"),
             ("placement", "only for a server with a command, which is started there"),
         ):
-            # A server that lives in this program can have a stand-by.
+            # An in-process server can have a stand-by.
             if getattr(self, name) not in (None, False) and (name != "standby" or self.in_process is None):
                 raise ValueError(f"{name}: {problem}; {why}")
 
@@ -246,7 +246,7 @@ def remarks_on_keys(mapping: object) -> list[str]:
 
 
 def without_name(problem: str, name: str) -> str:
-    """A problem of the server `name`, for a place that shows this name already."""
+    """Remove the name of the server from a message, for a place that already shows the name."""
     return problem.replace(f"server {name!r}: ", "", 1)
 
 

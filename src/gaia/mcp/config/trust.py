@@ -31,8 +31,10 @@ _DECIDES_EXECUTION = (
     r"|(?:ASKPASS|PRELOAD|COMMAND|CMD|HELPER|PROCESS|PROGRAM|HOOKS?|EXEC|PLUGINS?|SCRIPT|MODULE"
     r"|BACKEND|PROVIDER|EDITOR|PAGER|BROWSER|SHELL|OPTIONS?|OPTS?|PATH|LIB|FILES?|DIR|ENV)$"
 )
-"""Names of variables that decide which code is run, even if they sound secret: GIT_ASKPASS, PASSWORD_COMMAND, and
-GIT_CONFIG_KEY_0, whose value may be core.sshCommand. Ansible runs the program in ANSIBLE_VAULT_PASSWORD_FILE.
+"""Names of variables that decide which code runs.
+
+Some of them sound secret: GIT_ASKPASS, PASSWORD_COMMAND, and GIT_CONFIG_KEY_0, whose value may be core.sshCommand.
+Ansible runs the program in ANSIBLE_VAULT_PASSWORD_FILE.
 """
 
 _CODE = r"(?:^|\s)(?:\.{0,2}|~\w*|[A-Za-z]:)[/\\]|[`|;&]|[$<>]\("
@@ -51,7 +53,6 @@ class ProjectFile(msgspec.Struct, frozen=True):
     """A project's configuration file as it was read."""
 
     path: Path
-    """The file."""
     sha256: str
     """The hash of its content, in hexadecimal digits."""
     servers: dict[str, str]
@@ -76,7 +77,7 @@ class TrustedFile(msgspec.Struct, frozen=True):
 
 
 class TrustStore:
-    """The list of trusted files. Every method reads it anew. Thread-safe.
+    """The list of trusted files. Every method reads the file. Thread-safe.
 
     All methods raise ConfigError if the list cannot be read, understood or saved; it is left as it is.
     """
@@ -127,11 +128,11 @@ def digest(data: bytes) -> str:
 
 
 def describe(entry: Mapping[str, Any], key: str | None = None) -> str:
-    r"""The effects of a server's entry, in lines for people.
+    r"""Describe the effects of a server's entry, in lines for people.
 
-    Everything is visible, and no value begins a line: line breaks, invisible characters and look-alike letters are
-    shown as ``\u{…}``. Secrets are masked. With a `key`, a short hash follows each mask, so that a changed value is
-    recognised. Values that decide which program is run are never masked. Entries that cannot be used are described too.
+    Nothing is hidden, and no value begins a line: line breaks, invisible characters and look-alike letters are shown as
+    ``\u{…}``. Secrets are masked. With a `key`, a short hash follows each mask, so that a changed value is recognised.
+    Values that decide which program is run are never masked. Entries that cannot be used are described too.
     """
     rest = dict(entry)
     command, url = rest.pop("command", None), rest.pop("url", None)
@@ -166,7 +167,7 @@ def _variable(name: str, value: str, key: str | None) -> str:
 
 def _named(name: str, value: str, key: str | None) -> str:
     """A value, masked if its name or its form says that it may be secret."""
-    # A reference to a variable is not a secret, and shows where a secret is sent.
+    # A reference to a variable is no secret, and shows where a secret is sent.
     if "${" in value:
         return value
     return _mask(value, key) if sounds_secret(name) or is_confidential(value) else _url(value, key)
@@ -185,7 +186,6 @@ def _without_password(value: str, key: str | None) -> str:
 
 
 def _nested(value: Any, key: str | None) -> Any:
-    """Mask the strings within an object such as ``auth`` by their own names."""
     if isinstance(value, dict):
         return {
             name: _variable(name, item, key) if isinstance(item, str) else _nested(item, key)
@@ -205,7 +205,7 @@ _CONTEXT = 3
 
 
 def difference(approved: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> list[str]:
-    r"""A unified diff of two JSON objects, key by key, such as two definitions of a tool; None means no object.
+    r"""A unified diff, key by key, of two JSON objects such as definitions of a tool; None means no object.
 
     Lines begin with ``@``, ``-``, ``+`` or a blank, as in any diff. Nothing in them is invisible: control and
     formatting characters are shown as ``\u{…}``.
