@@ -1,4 +1,4 @@
-"""The part of a login in a browser, and the redirect to this machine (RFC 8252). Importing this imports the SDK."""
+"""A login in a browser, and the redirect to this machine (RFC 8252). Importing this module imports the SDK."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REFUSED = "The login did not succeed. You can close this page."
 _UNEXPECTED = "This is not the answer to a login that is under way."
 
 OpenBrowser = Callable[[str], str | None]
-"""Takes the person to a login page, in its own thread. Returns the redirect's URL; None if it comes to this machine."""
+"""Sends the person to a login page, in its own thread. Returns the redirect's URL; None if it comes to this machine."""
 
 
 class BrowserLogin:
@@ -36,7 +36,7 @@ class BrowserLogin:
         self.redirect_uri = redirect_uri
         """The URL to which the authorization server finally redirects the browser."""
         self.is_listening = False
-        """Whether `serve` receives the redirect; otherwise `open_browser` has to return it."""
+        """Whether `serve` receives the redirect. Otherwise `open_browser` has to return it."""
         self._open_browser = open_browser
         self._state = ""
         """Only a redirect with this `state` counts: any program on this machine can connect to `serve`."""
@@ -74,7 +74,7 @@ class BrowserLogin:
         return AuthorizationCodeResult(code=given.get("code", ""), state=given.get("state"), iss=given.get("iss"))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection of a browser or another program. If there are too many, the oldest is closed."""
+        """Serve one connection of a browser or another program. When there are too many, the oldest one is closed."""
         if len(self._connections) >= _MAX_CONNECTIONS:
             oldest = next(iter(self._connections))
             del self._connections[oldest]
@@ -140,7 +140,7 @@ class BrowserLogin:
 async def browser_login(
     open_browser: OpenBrowser, redirect_uri: str | None, port: int = 0
 ) -> AsyncIterator[BrowserLogin]:
-    """A login redirected to `redirect_uri`: an http URI to a port of this machine, others to the application."""
+    """A login whose redirect goes to `redirect_uri`. Only an http URI leads to a port of this machine."""
     login = BrowserLogin(open_browser, redirect_uri or "")
     parts = urlsplit(redirect_uri or f"http://{_LOOPBACK}:{port}{_PATH}")
     if parts.scheme != "http":

@@ -26,7 +26,7 @@ class Challenge(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, status: int, www_authenticate: str | None, revision: str | None) -> Challenge | None:
-        """The challenge in a response; None if it does not concern authorization. `revision` is that of the request."""
+        """The challenge in a response; None if it does not concern authorization. `revision` is the request's."""
         wanted = (www_authenticate or "")[:_MAX_CHALLENGE]
         if status == 401 or (status == 403 and _parameter(_ERROR, wanted) == "insufficient_scope"):
             return cls(status, wanted, revision)

@@ -17,18 +17,18 @@ LOGIN_SECONDS = 300.0
 
 
 class AuthorizationRequest(msgspec.Struct, frozen=True):
-    """A server wants a person to log in."""
+    """Sent when a server requires a person to log in."""
 
     server: str
     """The server's name."""
     url: str
-    """The login page: open it in a browser, and show it whole."""
+    """The URL of the login page. The application opens it in a browser, and shows the whole URL."""
 
 
 OnAuthorization = Callable[[AuthorizationRequest], str | None]
-"""Takes a person to the authorization server, in its own thread.
+"""Sends a person to the authorization server, in its own thread.
 
-Returns the address that the browser was redirected to, if the application received it itself; None if the redirect
+Returns the address to which the browser was redirected, if the application received it itself; None if the redirect
 comes to a port of this machine.
 """
 
@@ -37,7 +37,7 @@ class _Credentials(msgspec.Struct, frozen=True, tag_field="type", rename="camel"
     __repr__ = repr_of_shown
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        # msgspec's own, which rich shows in tracebacks, has all fields.
+        # rich would show msgspec's own version, which has all fields, in tracebacks.
         return [("client_id", getattr(self, "client_id", None))]
 
 
@@ -113,7 +113,7 @@ class PrivateKeyJwt(_Credentials, frozen=True, kw_only=True, tag="private_key_jw
 
 
 class WorkloadIdentity(_Credentials, frozen=True, kw_only=True, tag="workload_identity"):
-    """The program's platform vouches for it with a token (RFC 7523, SEP-1933)."""
+    """The program's platform confirms its identity with a token (RFC 7523, SEP-1933)."""
 
     client_id: str
     issuer: str

@@ -22,18 +22,18 @@ class ConfiguredAuthorization:
         expand: Callable[[], tuple[str, AuthConfig | None]],
         on_authorization: OnAuthorization | None = None,
     ) -> None:
-        """`expand` returns the server's URL and its ``auth``, with variables expanded, and may raise ConfigError."""
+        """`expand` returns the server's URL and its ``auth`` with variables expanded. It may raise ConfigError."""
         self.on_authorization = on_authorization
         self.login_seconds = LOGIN_SECONDS
-        """This and `on_authorization` may be replaced until the server is opened."""
+        """`login_seconds` and `on_authorization` may be replaced until the server is opened."""
         self._name = name
         self._expand = expand
         self._lock = reentrant_lock()
-        """Owns the attributes below."""
+        """Guards the attributes below."""
         self._made_of: tuple[str, AuthConfig | None] | None = None
         self._made: ServerAuthorization | None = None
         self._secrets_before: list[str] = []
-        """Secrets of the login that was replaced last; late errors may repeat them."""
+        """Secrets of the previous login; late errors may repeat them."""
 
     def __call__(self) -> ServerAuthorization:
         # Imported here: programs that start all servers as processes do not need it.

@@ -1,4 +1,4 @@
-"""Which addresses a login may use. MCP servers and authorization servers name them, and both may be hostile.
+"""The addresses to which a login may connect. MCP and authorization servers name them, and both may be hostile.
 
 A server on the internet must not lead the client to programs of this machine or its network.
 """
@@ -34,7 +34,7 @@ class EndpointPolicy:
         self._server_is: Where | None = None
 
     async def check(self, url: str) -> None:
-        """Raise `OAuthFlowError` if nothing may be sent to `url`, as far as the URL itself shows."""
+        """Raise `OAuthFlowError` if the URL itself shows that the policy forbids it."""
         parts = urlsplit(url)
         host = parts.hostname or ""
         if parts.scheme != "https" and not is_loopback(host):
@@ -46,8 +46,8 @@ class EndpointPolicy:
     def trace(self, url: str) -> Callable[[str, dict[str, Any]], Awaitable[None]]:
         """The httpx2 extension ``trace`` for a request to `url`: raises `OAuthFlowError` for a forbidden address.
 
-        Only here, before anything is sent, is a name that leads to a private address recognised. If a proxy makes the
-        connection, the proxy decides.
+        The check runs after the connection is made and before anything is sent, because only then is the address of a
+        name known. If a proxy makes the connection, the proxy decides.
         """
         host = urlsplit(url).hostname or ""
         connecting_to = ""
@@ -82,7 +82,7 @@ class EndpointPolicy:
 
 
 async def _place_of(host: str) -> Where:
-    """Where the MCP server is. Resolving its name is harmless, because the client connects there anyway."""
+    """Where the MCP server is. Resolving its name reveals nothing, because the client connects there anyway."""
     if (address := literal(host)) is not None:
         return where_is(address)
     import asyncio
@@ -93,7 +93,7 @@ async def _place_of(host: str) -> Where:
         # A proxy may know the name.
         return "internet"
     places = {where_is(ip_address(str(entry[4][0]).partition("%")[0])) for entry in found}
-    # Of several addresses the most public one counts.
+    # If a name has several addresses, the most public one counts.
     return next(place for place in ("internet", "nowhere", "network", "machine") if place in places)
 
 
@@ -115,7 +115,7 @@ def is_loopback(host: str) -> bool:
 
 
 def literal(host: str) -> Address | None:
-    """The address that the host of a URL stands for; None for a name that has to be resolved."""
+    """The address of a URL's host; None for a name that has to be resolved."""
     host = host.rstrip(".").lower()
     if host == "localhost" or host.endswith(".localhost"):
         return IPv4Address("127.0.0.1")

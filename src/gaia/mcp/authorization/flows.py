@@ -1,7 +1,7 @@
 """Runs the SDK's flows: renewing a login, logging in with credentials, and logging in a person.
 
-The SDK writes a flow as an asynchronous generator that yields requests. Earlier answers of the server are given to the
-flow again, so the server is not asked twice. Importing this module imports the SDK.
+The SDK writes a flow as an asynchronous generator that yields requests. `_drive` replays the server's earlier answers
+to the flow, so the server is not asked twice. Importing this module imports the SDK.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LIMITS = ResponseLimits(_MAX_RESPONSE_BYTES)
 
 
 async def renew(config: OAuth, login: Login, file: TokenFile) -> Login | None:
-    """Get a new access token with the refresh token of `login`; None if that is no longer accepted."""
+    """Get a new access token with the refresh token of `login`; None if the server no longer accepts it."""
     storage = LoginStorage(file)
     provider = PersonProvider(config, file.server, login, storage, expired=True)
     return await _drive(provider, storage, None, EndpointPolicy(file.server, config.issuer))
@@ -43,7 +43,7 @@ async def renew(config: OAuth, login: Login, file: TokenFile) -> Login | None:
 async def use_credentials(
     config: ClientCredentials | PrivateKeyJwt | WorkloadIdentity, challenge: Challenge, file: TokenFile
 ) -> Login | None:
-    """Get an access token with the configured credentials; None if they give none."""
+    """Get an access token with the configured credentials; None if the server gives none."""
     storage = LoginStorage(file)
     provider = credentials_provider(config, file.server, storage)
     return await _drive(provider, storage, challenge, EndpointPolicy(file.server, config.issuer))
@@ -60,7 +60,7 @@ async def log_in(
     seconds: float,
 ) -> Login | None:
     """Let a person log in within `seconds`. `scope` replaces the server's suggestion."""
-    # The port of this machine that an earlier login was registered with.
+    # The port of this machine in the redirect URI of an earlier registration.
     port = urlsplit(login.redirect_uri).port if login is not None and login.redirect_uri is not None else None
     if login is not None and not challenge.wants_more:
         # Keep the registration and the metadata, and drop the tokens.
@@ -104,7 +104,7 @@ def _is_registered_for(login: Login, redirect_uri: str, *scopes: str | None) -> 
 async def _drive(
     provider: OAuthClientProvider, storage: LoginStorage, challenge: Challenge | None, policy: EndpointPolicy
 ) -> Login | None:
-    """Run the provider's flow until it has a token, or until only `challenge` could get it further."""
+    """Run the provider's flow until it has a token, or until only an answer to `challenge` could continue it."""
     request, refusal = (challenge or Challenge()).replay(provider.context.server_url)
     async with httpx2.AsyncClient(
         timeout=_REQUEST_SECONDS, follow_redirects=False, event_hooks={"response": [_LIMITS.apply_async]}
@@ -133,7 +133,7 @@ async def _send(http: httpx2.AsyncClient, outgoing: httpx2.Request, policy: Endp
     except TimeoutError as error:
         raise httpx2.ReadTimeout(f"{url.host} did not answer within {_REQUEST_SECONDS:g} s") from error
     if outgoing.method == "POST" and (response.status_code >= 500 or response.status_code == 429):
-        # A failure of the server, not an answer about the login. A later attempt may work.
+        # A failure of the server says nothing about the login, and a later attempt may succeed.
         answer = f"{response.status_code} {response.reason_phrase[:_MAX_PHRASE]}".rstrip()
         raise ServerUnavailable(f"the authorization server {url.host} answered {answer}")
     return response

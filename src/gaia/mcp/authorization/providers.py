@@ -1,7 +1,7 @@
-"""The SDK's OAuth providers, made from our configuration and the kept login. Importing this imports the SDK.
+"""The SDK's OAuth providers, made from gaia's configuration and the stored login. Importing this imports the SDK.
 
-It overrides two private methods of the SDK: `_perform_authorization` and `_select_authorization_server`. A test fails
-when a release changes them.
+The providers override two private methods of the SDK, `_perform_authorization` and `_select_authorization_server`. A
+test fails when a release changes them.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from gaia.mcp.authorization.config import ClientCredentials, OAuth, PrivateKeyJw
 from gaia.mcp.authorization.token_file import Login, TokenFile
 from gaia.runtime.private_files import keep_private
 
-# The SDK logs each failure with a traceback. We report failures ourselves; an application can still receive the log.
+# The SDK logs each failure with a traceback. gaia reports failures itself; an application can still receive the log.
 logging.getLogger("mcp.client.auth").addHandler(logging.NullHandler())
 
 _MAX_SECONDS = 10 * 365 * 24 * 3600
-"""Seconds. The limit of a token's lifetime, because the server's number may be too large for a time."""
+"""The longest accepted lifetime of a token, because the server's number may be too large for a time."""
 
 _UNUSED_REDIRECT_URI = "http://127.0.0.1/callback"
 
@@ -50,7 +50,7 @@ OnCallback = Callable[[], Awaitable[AuthorizationCodeResult]]
 
 
 class LoginStorage:
-    """The SDK's token storage: writes what one flow learns to the file at once."""
+    """The SDK's token storage. It writes the results of one flow to the file at once."""
 
     def __init__(self, file: TokenFile, *, keeps_token: bool = False) -> None:
         """`keeps_token`: the token in the file is still valid, and stays until there is a new one."""
@@ -60,7 +60,7 @@ class LoginStorage:
         self.tokens: OAuthToken | None = None
         self.client: OAuthClientInformationFull | None = None
         self.login: Login | None = None
-        """The login that was written, once there is a new token."""
+        """The login that was written with the new token; None before."""
 
     async def get_tokens(self) -> OAuthToken | None:
         return self.tokens
@@ -101,7 +101,7 @@ class LoginStorage:
 
 
 class _Registration(OAuthClientMetadata):
-    """The client's registration. Some servers later refuse scopes that it does not contain."""
+    """The client's registration. Some servers later refuse scopes that are missing in it."""
 
     scope_override: str | None = Field(default=None, exclude=True)
 
@@ -111,7 +111,7 @@ class _Registration(OAuthClientMetadata):
 
 
 class _Scoped(OAuthClientProvider):
-    """Requests `scope_override`, if set, instead of the server's suggested scopes."""
+    """Requests `scope_override`, if it is set, instead of the server's suggested scopes."""
 
     scope_override: str | None = None
 
@@ -130,7 +130,7 @@ class _PrivateKeyJwtProvider(_Scoped, PrivateKeyJWTOAuthProvider):
 
 
 class PersonProvider(_Scoped):
-    """The authorization code flow, continued from an earlier login, of which the SDK does not remember all."""
+    """The authorization code flow, continued from an earlier login. It gives the SDK the parts that the SDK forgets."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class PersonProvider(_Scoped):
         on_redirect: OnRedirect | None = None,
         on_callback: OnCallback | None = None,
     ) -> None:
-        """Renews a login, whose token is `expired`; with `on_redirect` and `on_callback` it can also make a new one.
+        """Renews a login whose token is `expired`. With `on_redirect` and `on_callback` it can also make a new login.
 
         `scope` replaces the server's suggestion.
         """
@@ -201,8 +201,7 @@ class PersonProvider(_Scoped):
         if metadata is None:
             if named is not None:
                 # Otherwise the SDK would continue at the MCP server's own address, as servers of 2025-03-26 expect, and
-                # send it secrets
-                # meant only for the authorization server.
+                # send it secrets meant only for the authorization server.
                 raise OAuthFlowError(f"the metadata of the authorization server {named} cannot be had")
             return
         if self._config.issuer is not None and not issuers_match(str(metadata.issuer), self._config.issuer):
@@ -210,14 +209,14 @@ class PersonProvider(_Scoped):
                 f"the server wants a login at {metadata.issuer}, and its configuration insists on {self._config.issuer}"
             )
         if "S256" not in (metadata.code_challenge_methods_supported or ()):
-            # "MCP clients MUST refuse to proceed": otherwise others could use an intercepted code.
+            # "MCP clients MUST refuse to proceed": without PKCE, others could use an intercepted code.
             raise OAuthFlowError(
                 f"the authorization server {metadata.issuer} does not say that it supports PKCE (S256 in "
                 "code_challenge_methods_supported), without which a login is not safe"
             )
 
     def _secret_method(self) -> str | None:
-        """The authorization server's preferred way to send the configured secret, in the header if possible."""
+        """The way to send the configured secret that the authorization server supports, in the header if possible."""
         if self._config.client_secret is None:
             return "none"
         metadata = self.context.oauth_metadata

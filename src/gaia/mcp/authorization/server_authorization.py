@@ -34,17 +34,16 @@ from gaia.runtime.redaction import Redactor
 logger = get_logger(__name__)
 
 _FOR_TOKENS = ("mcp", "httpx2")
-"""The packages that obtain a token. Using an existing token needs none of them."""
 
 _MAX_PROBLEM = 1000
 _SEARCHED_CHARACTERS = 16 * 1024
-"""Characters searched for secrets before the message is cut: half a secret would not be recognised."""
+"""Characters that are searched for secrets before the message is cut: a cut secret would not be recognised."""
 
 _MAX_REPLACED = 16
-"""Secrets of earlier logins that are still masked: a late error may repeat them."""
+"""Number of earlier logins' secrets that are still masked, because a late error may repeat them."""
 
 _PYDANTIC_INPUT = r" \[type=.*"
-"""Where pydantic shows its input, which are tokens."""
+"""The part of pydantic's message that repeats its input, which are tokens."""
 
 
 class ServerAuthorization:
@@ -63,30 +62,30 @@ class ServerAuthorization:
         on_authorization: OnAuthorization | None = None,
         login_seconds: float = LOGIN_SECONDS,
     ) -> None:
-        """`config` defaults to `OAuth()`. Without `on_authorization` only an earlier login is used and renewed."""
+        """`config` defaults to `OAuth()`. Without `on_authorization`, only an earlier login is used and renewed."""
         self._name = name
         self._config = OAuth() if config is None else config
         self._on_authorization = on_authorization
         self._login_seconds = login_seconds
         parts = urlsplit(url)
         self._is_readable_on_the_way = parts.scheme != "https" and not is_loopback(parts.hostname or "")
-        """Whether every machine between here and the server could read a token."""
+        """Whether every machine on the way to the server could read a token."""
         client_id = getattr(self._config, "client_id", None)
         self._file = TokenFile(url, "" if client_id is None else f"{type(self._config).__name__} {client_id}")
         self._challenge = Challenge()
         self._login: Login | None = None
         self._replaced: tuple[str, ...] = ()
         self._asking = reentrant_lock()
-        """Held while a token is requested. Requests read the login, which is replaced as a whole, without it."""
+        """Held while a token is requested. Requests read the login without it; the login is replaced as a whole."""
         self._failures = 0
         self._failure: MCPError | None = None
-        """A thread that waited while a login failed raises that failure, and does not begin another login."""
+        """A thread that waited while another thread's login failed raises this failure, and begins no other login."""
         self._loaded: Stamp = None
         self._was_read = False
         self._refused: Stamp = None
-        """The version of the file whose login the server last refused."""
+        """The version of the file with the login that the server refused last."""
         self._run_lock = reentrant_lock()
-        """Owns `_task` and `_closed`."""
+        """Guards `_task` and `_closed`."""
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
         self._closed = False
 
@@ -97,7 +96,7 @@ class ServerAuthorization:
 
     @property
     def secrets(self) -> list[str]:
-        """The tokens, some earlier tokens, and the configured secret: none of them may be shown."""
+        """The tokens, some earlier tokens, and the configured secret. None of them may be shown."""
         login = self._login
         return [*auth_secrets(self._config), *([] if login is None else login.secrets), *self._replaced]
 
@@ -108,7 +107,7 @@ class ServerAuthorization:
         return login is not None and login.access_token is not None
 
     def changed(self) -> bool:
-        """Whether there is a login that the server has not refused yet. Quick enough for each call."""
+        """Whether there is a login that the server has not refused yet. Cheap enough for each call."""
         stamp = self._file.stamp()
         return stamp is not None and stamp != self._refused
 
@@ -136,7 +135,7 @@ class ServerAuthorization:
             token = self._new_token(challenge, token)
 
     def log_in(self, scope: str | None = None) -> None:
-        """Let a person log in, who grants `scope` too, or use the configured credentials. Raises MCPError."""
+        """Let a person log in and grant `scope` too, or use the configured credentials. Raises MCPError."""
         with self._one_at_a_time():
             login = self._read()
             if isinstance(self._config, OAuth):
@@ -151,7 +150,7 @@ class ServerAuthorization:
         return self._file.delete()
 
     def abort(self) -> None:
-        """Cancel a login that is under way, and refuse later ones until `reopen`."""
+        """Cancel a login under way, and refuse later ones until `reopen`."""
         with self._run_lock:
             self._closed = True
             if self._task is not None:
@@ -161,14 +160,13 @@ class ServerAuthorization:
                     loop.call_soon_threadsafe(task.cancel)
 
     def reopen(self) -> None:
-        """After `abort`: logins are possible again."""
         with self._run_lock:
             self._closed = False
 
     # Internal.
 
     def _token(self) -> str | None:
-        """The token for the first attempt; None if there is none."""
+        """The token for the first attempt, renewed if it has expired; None if there is none."""
         login = self._login or self._read()
         if login is None or self._is_readable_on_the_way:
             return None
@@ -183,14 +181,14 @@ class ServerAuthorization:
         return login.refresh_token is not None and isinstance(self._config, OAuth)
 
     def _new_token(self, challenge: Challenge | None, used: str | None) -> str:
-        """A token other than `used`. Without a challenge it can only be renewed. Raises MCPError."""
+        """A token other than `used`. Without a challenge, only renewal is tried. Raises MCPError."""
         failures = self._failures
         with self._one_at_a_time():
             if failures != self._failures and self._failure is not None:
                 raise self._failure
             login = self._read()
             if login is not None and login.token not in (None, used):
-                # Another thread or process was first.
+                # Another thread or process has already obtained a token.
                 return str(login.token)
             if not isinstance(self._config, OAuth):
                 return self._use_credentials(challenge or Challenge())
@@ -209,7 +207,7 @@ class ServerAuthorization:
         with self._file.locked():
             current = self._read()
             if current is None or current.access_token != login.access_token:
-                # Another process was first.
+                # Another process has already renewed the token.
                 return None if current is None else current.token
             token = self._run(flows.renew(self._config, current, self._file))
             if token is None:
@@ -294,8 +292,8 @@ class ServerAuthorization:
         except MCPError:
             raise
         except (OAuthFlowError, ValueError, OSError) as error:
-            # Also malformed documents, or a port that is taken. The masked message contains the authorization server's
-            # text. The unmasked cause must not follow.
+            # Malformed documents and a port in use also come here. The masked message contains the authorization
+            # server's text. `from None` drops the cause, which is not masked.
             raise self._needs(f"needs authorization, and logging in failed: {error}", None) from None
         except httpx2.RequestError as error:
             raise ServerUnavailable(
@@ -312,7 +310,7 @@ class ServerAuthorization:
         return login.access_token
 
     def _take(self, login: Login | None) -> None:
-        """Use `login` from now on. The secrets of the previous login stay masked for a while."""
+        """Use `login` from now on. The previous login's secrets stay masked for a while."""
         before = self._login.secrets if self._login is not None else []
         self._replaced = tuple(dict.fromkeys([*before, *self._replaced]))[:_MAX_REPLACED]
         self._login = login

@@ -1,4 +1,4 @@
-"""Keeps a login: one private file per server, bound to the authorization server that issued it."""
+"""Stores logins: one private file per server, bound to the authorization server that issued the login."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ Stamp = tuple[int, ...] | None
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """A login as it is kept. The `repr` shows no secret.
+    """A stored login. The `repr` shows no secret.
 
-    `client`, `authorization_server` and `protected_resource` are the SDK's documents: renewing a token needs them.
+    `client`, `authorization_server` and `protected_resource` are the SDK's documents, which are needed to renew a
+    token.
     """
 
     server: str
     issuer: str | None = None
-    """The authorization server that issued the rest. No other one ever sees any of it (2026-07-28)."""
+    """The authorization server that issued the login. No other server ever receives any part of it (2026-07-28)."""
     access_token: str | None = None
     refresh_token: str | None = None
     scope: str | None = None
@@ -69,7 +70,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenFile:
-    """The file of one server and one way to log in there. Thread-safe, and safe against other processes."""
+    """The file of one server and one kind of login. Thread-safe, and safe against other processes."""
 
     def __init__(self, server: str, identity: str = "") -> None:
         """`identity` separates logins at the same server, such as those with different client ids."""
@@ -94,7 +95,7 @@ class TokenFile:
         try:
             login = msgspec.json.decode(data, type=Login)
         except msgspec.DecodeError:
-            # A new login repairs it, and without a login the server asks for one.
+            # A new login repairs the file, and without a login the server asks for one.
             logger.warning("login_unreadable", file=str(self.path))
             return None
         return login if login.server == self.server else None
