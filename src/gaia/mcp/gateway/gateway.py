@@ -49,10 +49,10 @@ class Gateway:
     """An ASGI application that offers the tools, resources and prompts of several MCP servers to MCP clients.
 
     ``/mcp`` offers everything, with names such as ``files_read``. ``/mcp/files`` offers the server ``files`` alone,
-    under its own names. Clients of both eras are answered.
+    under its own names. The gateway answers clients of both eras.
 
-    Everything runs on the event loop that runs `start`. `async with` starts and stops it, and so does an ASGI server
-    through ``lifespan``.
+    Everything runs on the event loop that runs `start`. `async with` starts and stops the gateway, and so does an ASGI
+    server through ``lifespan``.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class Gateway:
     ) -> None:
         """`servers` is a manager, which its owner connects and disconnects, or the configuration for a manager.
 
-        Sessions of clients of the handshake era end when they were not used for `session_idle_timeout` seconds. With
-        more than `max_sessions`, those that were idle longest end. Responses that were silent for `keep_alive_interval`
-        seconds carry a comment, which keeps proxies from closing them.
+        Sessions of clients of the handshake era end after `session_idle_timeout` seconds without use. With more than
+        `max_sessions`, the sessions that were idle longest end. A response that was silent for `keep_alive_interval`
+        seconds carries a comment, so that proxies do not close it.
 
         `name` distinguishes gateways behind one load balancer, which finds it in the ids of sessions:
         ``<name>.<random>``. It consists of letters, digits, ``-`` and ``_``.
@@ -81,7 +81,7 @@ class Gateway:
         its profile. Without it each request may do everything, and no other machine should be able to reach the
         gateway.
 
-        `audit` is the file that gets a line for each call.
+        `audit` is a file, to which the gateway writes a line for each call.
 
         `state_key` is 32 secret random bytes. Gateways with the same key, behind one load balancer, accept each other's
         ``requestState``, which a client sends with the next round of a request. Without it, each accepts only its own.
@@ -95,7 +95,6 @@ class Gateway:
         self.name = name
         self._max_body = max_body
         self.is_draining = False
-        """Whether the gateway is about to stop, see `drain`."""
         self._started = time.monotonic()
         self._owns_manager = not isinstance(servers, MCPClientManager)
         self.manager = servers if isinstance(servers, MCPClientManager) else MCPClientManager(servers)
@@ -120,26 +119,26 @@ class Gateway:
         self._audit_path = None if audit is None else Path(audit)
         self._audit_file: AuditFile | None = None
         self.access: Access | None = None
-        """The clients and their limits, once the gateway is started; None without clients."""
+        """The clients and their limits; None before the start, and without a clients file."""
         self.last_reload: ReloadStatus | None = None
         self._views: dict[tuple[str, Profile], View] = {}
         self._ticking: asyncio.TimerHandle | None = None
         checks = self._servers.checks
         pages = OperationPages(self.manager.status, self.status, lambda: self.is_draining, checks)
         self.endpoint = Endpoint(self._view_at, self._sessions, self._keep_alive, pages, checks)
-        """Answers requests for HTTP servers that are not ASGI servers."""
+        """Answers requests of HTTP servers that are not ASGI servers."""
 
     # Starting and stopping.
 
     def open_audit(self) -> None:
-        """Open the audit file before `start`, which otherwise opens it. Raises ConfigError if it cannot be written."""
+        """Open the audit file, which `start` would otherwise do. Raises ConfigError if it cannot be written."""
         if self._audit_path is not None and self._audit_file is None:
             self._audit_file = AuditFile(self._audit_path)
 
     async def start(self) -> None:
         """Follow the servers, and start them if the gateway owns them. Does not wait until they are ready.
 
-        Raises ConfigError if the audit cannot be written.
+        Raises ConfigError if the audit file cannot be written.
         """
         self._loop, checks = asyncio.get_running_loop(), self._servers.checks
         if self._clients is not None:
@@ -149,7 +148,7 @@ class Gateway:
             checks.shares.settings = self._clients.limits
         self.open_audit()
         if self._audit_file is not None:
-            # The name distinguishes lines of several gateways that are collected in one place.
+            # The name distinguishes the lines of several gateways that are collected in one place.
             checks.audit = Audit(self._audit_file, self._loop, self.name or socket.gethostname())
             checks.refusals.audit, self._audit_file = checks.audit, None
         self._servers.start(running_loop_work())
@@ -181,15 +180,15 @@ class Gateway:
     def change_clients(self, clients: ClientsFile) -> None:
         """Use other clients, profiles and limits. On the loop, after `start`.
 
-        Sessions and subscriptions end if their client no longer exists, or may see something else now. A gateway that
-        was made without clients ignores the change.
+        Sessions and subscriptions end if their client no longer exists, or its profile has changed. A gateway without a
+        clients file ignores the change.
         """
         if self.access is None:
             return
         self.access.change(clients)
         self._servers.checks.shares.settings = clients.limits
         self._patterns = PatternCheck(clients)
-        # A view belongs to one state of a profile.
+        # A view belongs to one version of a profile.
         self._views = {key: view for key, view in self._views.items() if self._is_current(*key, view)}
         access, in_use = self.access, set(self._views.values())
 
@@ -202,7 +201,10 @@ class Gateway:
         self._end_refused_streams(access)
 
     def _end_refused_streams(self, access: Access) -> None:
-        """End streams whose tokens are no longer accepted. Sessions continue: each of their requests has a token."""
+        """End streams whose tokens are no longer accepted.
+
+        Sessions continue, because each of their requests has a token.
+        """
 
         def is_refused(owner: Principal | None) -> bool:
             return owner is None or not access.admits(owner)
@@ -212,7 +214,7 @@ class Gateway:
         self._changes.dismiss(lambda one: not isinstance(one, Session) and is_refused(one.owner))
 
     def _is_current(self, path: str, profile: Profile, view: View) -> bool:
-        """Whether clients with this profile still see the same at a path."""
+        """Whether clients with this profile still see the same things at a path."""
         is_known = self.access is None or self.access.profile(profile.name) == profile
         return is_known and self._found_at(path, profile) == (view.server, view.profile)
 
@@ -222,7 +224,7 @@ class Gateway:
         self._loop.call_soon_threadsafe(self.change_clients, clients)
 
     def drain(self) -> None:
-        """Prepare for `stop`: open no sessions, and end streams that would never end. On the loop.
+        """Prepare for `stop`: open no sessions, and end streams that have no end of their own. On the loop.
 
         Open requests continue, and open sessions accept further ones. ``/ready`` answers 503 from now on.
         """
@@ -231,7 +233,7 @@ class Gateway:
         self._changes.dismiss()
 
     def status(self, client: Principal | None = None) -> GatewayStatus:
-        """The current status of the gateway; for a `client`, the part that its profile allows. On the loop."""
+        """The current status of the gateway; for a `client`, the part that the client may see. On the loop."""
         now = time.monotonic()
         servers = [one for one in self._servers.statuses() if client is None or client.profile.allows_server(one.name)]
         seen = [session for session in self._sessions if client is None or session.owner == client]
@@ -253,12 +255,12 @@ class Gateway:
     def give_up(self) -> None:
         """Stop the servers, if the gateway owns them. Open calls end with an error. On the loop.
 
-        Call it after `drain`, when the time for these calls is over; `stop` follows.
+        Called after `drain`, when the time for these calls is over. `stop` follows.
         """
         if self._stopping is None:
             ends = self._servers.end_instances()
             if self._owns_manager:
-                # The instances end at the same time.
+                # The instances end at the same time as the manager's servers.
                 ends.insert(0, self.manager.disconnect_all)
             self._stopping = asyncio.get_running_loop().create_task(stopping(lambda: [end() for end in ends]))
 
@@ -284,7 +286,7 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             if self._loop is None:
-                # Before the start there is no access control, and no server is known.
+                # Before the start, the gateway has no access control and knows no server.
                 raise RuntimeError(_NOT_STARTED)
             await serve_request(
                 self.endpoint, scope, receive, send, max_body=self._max_body, body_seconds=HttpOptions.body_timeout
@@ -305,7 +307,7 @@ class Gateway:
         await send({"type": "lifespan.shutdown.complete"})
 
     def line_client(self, write: Callable[[bytes], None]) -> LineClient:
-        """A client that sends messages line by line. `write` sends messages to it. On the loop, after `start`."""
+        """A client that exchanges messages as lines; `write` sends a message to it. On the loop, after `start`."""
         view = self._view_at(PATH, None)
         assert view is not None, "everything is always there"
         return LineClient(view, self._sessions, write)
@@ -325,7 +327,7 @@ class Gateway:
         return next((path for (path, _), one in self._views.items() if one is view), PATH)
 
     def _found_at(self, path: str, profile: Profile) -> tuple[str | None, Profile] | None:
-        """The server at a path (None for all of them) and the profile there; None if there is nothing."""
+        """The server at a path (None for all of them) and the profile there; None if the path does not exist."""
         if path == PATH:
             return None, profile
         name = path.removeprefix(f"{PATH}/")

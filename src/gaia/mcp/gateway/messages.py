@@ -13,7 +13,7 @@ from gaia.mcp.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, RequestI
 
 
 class RequestRefused(Exception):
-    """The error that answers a client's request. The client sees the message, which must contain no secret."""
+    """The error that answers a client's request. The client sees the message, so it must contain no secret."""
 
     def __init__(self, code: int, message: str, data: Any = None, *, status: int = 200) -> None:
         """`status` is the HTTP status, if no part of the response was sent before."""
@@ -25,17 +25,17 @@ class RequestRefused(Exception):
 
 
 _LONG = 8 * 1024
-"""Bytes from which decoding is faster than searching."""
+"""Bytes above which decoding is faster than searching."""
 
 
 def may_have(encoded: bytes, name: bytes) -> bool:
-    """Whether JSON may have a member of this name, given in quotation marks. It may be written with escapes."""
+    """Whether JSON may have a member with this name, given in quotation marks. Escapes in the name count too."""
     # Decoding a long text takes less time than searching it.
     return len(encoded) >= _LONG or name in encoded or b"\\u00" in encoded
 
 
 def with_members(result: bytes, members: bytes) -> bytes:
-    """Insert `members`, which it must not have yet, at the front of a JSON object."""
+    """Insert `members`, which must be new, at the front of a JSON object."""
     rest = result.lstrip()[1:].lstrip()
     return b"{%b%b%b" % (members, b"" if rest[:1] == b"}" else b",", rest)
 
@@ -44,12 +44,12 @@ _SEVERITY = {level: number for number, level in enumerate(LOG_LEVELS)}
 
 
 def severity(level: object) -> int:
-    """The index of a level; unknown ones count as info."""
+    """The index of a level. Unknown levels count as info."""
     return _SEVERITY.get(str(level), 1)
 
 
 def is_wanted(level: object, least: str | None) -> bool:
-    """Whether `level` is at least as severe as `least`. With None, no message is wanted."""
+    """Whether `level` is at least as severe as `least`; False if `least` is None."""
     return least is not None and severity(level) >= severity(least)
 
 
@@ -85,10 +85,10 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def decode_message(body: bytes) -> ClientMessage:
-    """Decode a message. Raises `RequestRefused` for anything else, such as batches of old revisions."""
+    """Decode a message. Raises `RequestRefused` for other content, such as batches of old revisions."""
     try:
         if not body.isascii():
-            # Values that are passed on as bytes are not decoded later, so check their UTF-8 here.
+            # The gateway passes some values on as bytes and never decodes them, so it checks their UTF-8 here.
             body.decode()
         message = _message.decode(body)
     except msgspec.ValidationError as error:
@@ -117,16 +117,16 @@ def member(params: Params, key: str, kind: type[T]) -> T | None:
 
 
 def fragment(raw: msgspec.Raw) -> orjson.Fragment:
-    """An encoded value to be passed on unchanged."""
+    """An encoded value that is passed on unchanged."""
     encoded = bytes(raw)
     if b"\n" in encoded or b"\r" in encoded:
-        # Over stdio, a line break would end the message. JSON allows it only between values.
+        # Over stdio, a line break would end the message. JSON allows line breaks only between values.
         encoded = msgspec.json.format(encoded, indent=-1)
     return orjson.Fragment(encoded)
 
 
 def encode_response(identifier: RequestId | None, result: bytes) -> bytes:
-    # One step: results may be long, and each `+` would copy them.
+    # A single step, because results may be long and each `+` would copy them.
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encoder.encode(identifier), result)
 
 
@@ -156,7 +156,7 @@ def stateless_result(result: bytes) -> bytes:
 
 
 def cacheable_result(result: bytes) -> bytes:
-    """A cacheable result for the stateless era. It must say how long it may be kept; by default it may not."""
+    """Add the required members of a cacheable result of the stateless era. By default it must not be cached."""
     members = _members.decode(result)
     for name, value in (("ttlMs", b"0"), ("cacheScope", b'"private"')):
         if name not in members:

@@ -1,4 +1,4 @@
-"""`Service`: runs a gateway as a service: signals, the service manager, and changes of its files."""
+"""`Service`: runs a gateway under a service manager, with signals and reloads."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from gaia.serving.options import HttpOptions
 from gaia.serving.service_manager import ServiceManager
 
 _ANSWER_SECONDS = 5.0
-"""Additional seconds in which calls that did not end in time get their errors."""
+"""Additional seconds in which calls that did not end in time receive their errors."""
 
 
 class Service:
     """Runs a gateway in the main thread until SIGTERM or SIGINT. SIGHUP makes it read its files again.
 
-    At the first SIGTERM or SIGINT the gateway drains: open calls have the time that the options say.
+    At the first SIGTERM or SIGINT the gateway drains: open calls have the options' grace period.
     """
 
     def __init__(self, gateway: Gateway, manager: ServiceManager | None = None, sources: Iterable[Source] = ()) -> None:
-        """`manager` is told the state of the gateway. `sources` are read again when their files change."""
+        """`manager` receives the gateway's state. `sources` are read again when their files change."""
         self._gateway = gateway
         self._manager = manager or ServiceManager()
         self._sources = list(sources)
@@ -43,30 +43,30 @@ class Service:
         Raises `UnsafeOptions`, ConfigError if the audit cannot be written, and OSError if it cannot listen at the
         address.
         """
-        # Opened here, because the HTTP server would end the process for an error during the start.
+        # Opened here, because an error during the HTTP server's start would end the process.
         self._gateway.open_audit()
         with contextlib.suppress(ValueError):
-            # Ignore SIGHUP until `_begin`. The files are just being read, and the signal would end the process.
+            # Ignore SIGHUP until `_begin`. The files are being read now, and by default the signal ends the process.
             signal.signal(signal.SIGHUP, lambda *_: None)
-        # The additional time lets open calls end with an error, before connections are cut.
+        # The additional time lets open calls end with an error before their connections are closed.
         self._grace = options.shutdown_grace
         later = dataclasses.replace(options, shutdown_grace=options.shutdown_grace + _ANSWER_SECONDS)
         run_http(self.application, later, started, self.drain, told=self.told, direct=self._gateway.endpoint)
 
     def told(self) -> None:
-        """The process was told to end. On its event loop."""
-        # Everything else continues until the load balancers have noticed.
+        """Called on the event loop when the process is told to end."""
+        # Requests are still accepted until the load balancers have noticed.
         self._gateway.is_draining = True
         self._manager.stopping("finishing calls")
 
     def drain(self) -> None:
-        """Drain the gateway: the server no longer listens. On its event loop. May be called again."""
+        """Drain the gateway, whose server no longer listens. On its event loop. May be called again."""
         self._gateway.drain()
         if self._is_drained:
             return
         self._is_drained = True
         if self._reloader is not None:
-            # A server that is started now would be stopped at once.
+            # A server that a reload starts now would be stopped at once.
             self._reloader.stop()
         asyncio.get_running_loop().call_later(self._grace, self._gateway.give_up)
 
@@ -107,12 +107,12 @@ class Service:
                 asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
 
     def _feed_watchdog(self, seconds: float) -> None:
-        """Called on the event loop, so that a blocked loop is noticed."""
+        """Runs on the event loop, so that the service manager notices a blocked loop."""
         self._manager.alive()
         self._watchdog = asyncio.get_running_loop().call_later(seconds, self._feed_watchdog, seconds)
 
     def _hung_up(self) -> None:
-        """SIGHUP: files have changed, or the audit file was moved."""
+        """Handle SIGHUP: files have changed, or the audit file was moved."""
         self._gateway.reopen_audit()
         if self._reloader is not None:
             self._reloader.reload()

@@ -1,4 +1,4 @@
-"""Runs a gateway for the one client that has started it, on standard input and output."""
+"""Runs a gateway on standard input and output, for the one client that has started it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gaia.runtime.loop_work import LoopWork, running_loop_work
 from gaia.serving.descriptors import read_lines, take_descriptors, write_line
 
 MAX_LINE = 16 * 1024 * 1024
-"""Bytes. A longer line ends the session, because the gateway cannot read it and so cannot answer it."""
+"""Bytes. A longer line ends the session: the gateway cannot read the request, and so cannot answer it."""
 
 _MAX_AHEAD = 1_024
-"""Most lines that are read ahead of the event loop."""
+"""Lines that are read ahead of the event loop."""
 
 _MAX_UNWRITTEN = 64 * 1024 * 1024
-"""Most bytes for a client that does not read. Beyond that the client counts as gone."""
+"""Bytes for a client that does not read. With more, the client counts as gone."""
 
 _POLL_SECONDS = 0.05
 
@@ -41,7 +41,7 @@ def serve_stdio(gateway: Gateway, sources: Iterable[Source] = (), *, grace: floa
 async def serve_lines(
     gateway: Gateway, incoming: int, outgoing: int, sources: Iterable[Source] = (), *, grace: float = 5.0
 ) -> None:
-    """Serve a client on two descriptors, and close them at the end. In the main thread it handles signals."""
+    """Serve a client on two descriptors, and close them at the end. In the main thread, signals are handled."""
     loop, work = asyncio.get_running_loop(), running_loop_work()
     over = asyncio.Event()
     is_told = False
@@ -74,7 +74,7 @@ async def serve_lines(
 
 
 def _read(descriptor: int, work: LoopWork, client: LineClient, ended: Callable[[], None]) -> None:
-    """Pass lines to the client's loop until the end of input. Runs on a thread of its own."""
+    """Pass lines to the client's loop until the end of input. Runs on its own thread."""
     ahead = threading.BoundedSemaphore(_MAX_AHEAD)
 
     def received(line: bytes) -> None:
@@ -96,9 +96,8 @@ class _Writer:
         self._on_gone = on_gone
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._put = 0
-        """Bytes queued so far. Only the loop's thread changes it."""
         self._written = 0
-        """Bytes written so far. Only the writing thread changes it."""
+        """Bytes written so far. Only the writer's thread changes it."""
         self._thread = threading.Thread(target=self._run, name="gaia-gateway-stdout", daemon=True)
         self._thread.start()
 

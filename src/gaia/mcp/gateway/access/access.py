@@ -30,7 +30,7 @@ class Access:
     def __init__(
         self, clients: ClientsFile, loop: asyncio.AbstractEventLoop, now: Callable[[], float] = time.time
     ) -> None:
-        """`now` is the time of day in seconds since the epoch, by which tokens expire."""
+        """`now` returns the time of day in seconds since the epoch, by which tokens expire."""
         self._loop = loop
         self._now = now
         self._issuers: Issuers | None = None
@@ -53,7 +53,7 @@ class Access:
     def authenticate(self, headers: Mapping[bytes, bytes], path: str) -> Principal | Refused | Pending:
         """The client of a request to the endpoint at `path`. Names of `headers` are in lower case.
 
-        `Pending` comes only for an access token whose issuer's keys are being fetched.
+        `Pending` is returned only while the keys of an access token's issuer are fetched.
         """
         given = headers.get(b"authorization")
         if given is None:
@@ -77,9 +77,9 @@ class Access:
         return self._unauthorized(path, "invalid_token", "The token is not known here")
 
     def is_current(self, principal: Principal) -> bool:
-        """Whether the client still exists and may see the same, after `change`. Otherwise its sessions end.
+        """Whether the client still exists with the same profile, after `change`. Otherwise its sessions end.
 
-        If a rule for an issuer's claims gives another profile, that counts from the next request on.
+        If a rule for an issuer's claims gives another profile, the change counts from the next request on.
         """
         return self._profile_of(principal) == principal.profile
 
@@ -108,17 +108,15 @@ class Access:
         return None if entry is None else clients.profiles[entry.profile]
 
     def _renewed(self, principal: Principal) -> Principal | None:
-        """The client with its current limits; None if it no longer exists, or may see other things."""
+        """The client with its current limits; None if it no longer exists, or its profile differs."""
         profile = self._profile_of(principal)
         return None if profile != principal.profile else dataclasses.replace(principal, profile=profile)
 
     def change(self, clients: ClientsFile) -> None:
-        """Use other clients, profiles and limits. Issuers with the same settings keep their keys."""
         self._set(clients)
         self.limits.change(clients.limits, self._renewed)
 
     def close(self) -> None:
-        """End the threads that fetch keys. Requests that wait for keys get no answer."""
         self._pool.close()
 
     def _set(self, clients: ClientsFile) -> None:

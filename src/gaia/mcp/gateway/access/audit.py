@@ -1,9 +1,9 @@
 """`Audit`: one line of JSON for each call, written before its answer leaves.
 
-The event loop itself writes a line. That takes some microseconds, because the line goes to the memory of the operating
-system. After a slow write, a thread writes until it is fast again, and answers wait for their lines. After a failed
-write, for example on a full disk, open calls are answered, their lines wait in memory, and new calls are refused until
-all lines are written.
+The event loop itself writes a line. A write takes some microseconds, because it only reaches the operating system's
+memory. After a slow write, a thread writes until writing is fast again, and answers wait for their lines. After a
+failed write, for example on a full disk, open calls are answered, their lines wait in memory, and new calls are refused
+until all lines are written.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ STALLED_SECONDS = 10.0
 RETRY_SECONDS = 1.0
 """Seconds between attempts to write kept lines."""
 MAX_KEPT = 10_000
-"""Most lines that are kept in memory. Further ones are only counted."""
+"""Lines that are kept in memory. Further lines are only counted."""
 _MAX_TEXT = 256
 
 Then = Callable[[], None]
 
 
 class AuditUnavailable(MCPError, RuntimeError):
-    """The gateway cannot record calls, so it makes none. Nothing is wrong with the server."""
+    """The gateway cannot record calls, so it makes none. The server itself is not affected."""
 
     error_type = "audit"
 
@@ -51,7 +51,7 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
     time: datetime
     """Arrival of the call."""
     gateway: str = ""
-    """The name of the gateway, or else of its machine. `Audit` adds it."""
+    """The name of the gateway, or of its machine. `Audit` adds it."""
     client: str
     address: str | None = None
     """The IP address of the client, behind trusted proxies."""
@@ -66,18 +66,17 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
     arguments: str | None = None
     arguments_bytes: int = 0
     outcome: str
-    """``ok``; ``tool_error`` for a result with `isError`; the `error_type` of a failure; or the reason of a refused
-    request."""
+    """``ok``, ``tool_error`` (a result with `isError`), an `error_type`, or the reason of a refused request."""
     delivery: Literal["answered", "not_sent", "unknown"]
     """Whether the server has answered, has not received the call, or may have acted."""
     waited: float = 0.0
     """The part of `seconds` that the call waited for limits."""
     seconds: float
-    """From the arrival of the call until its answer is ready to leave."""
+    """From the arrival of the call until its answer is ready."""
     answer_bytes: int = 0
     """Size of the result; left out if the answer is an error."""
     suppressed: int = 0
-    """Number of refused requests of the same kind since the line before. They have no lines of their own."""
+    """Number of refused requests of the same kind since the previous line. They have no lines of their own."""
     trace: str | None = None
     """The id of the call's trace: the client's or the gateway's; without tracing a random one."""
 
@@ -89,27 +88,23 @@ class Audit:
         """Takes over `file`, and closes it in `close`. `gateway` is the gateway's name."""
         self._gateway = gateway
         self._file = file
-        """The thread uses it while `_writing` is not None, and otherwise the loop."""
+        """While `_writing` is not None, only the thread uses the file; otherwise only the loop."""
         self._loop = loop
         self._pool = DaemonPool("mcp-gateway-audit", 1)
         self._is_slow = False
         self._writing: list[Then] | None = None
-        """Callbacks of the lines that the thread is writing; None if it is idle."""
+        """Callbacks of the lines that the thread is writing; None while it is idle."""
         self._next: list[tuple[bytes, Then]] = []
-        """Lines, with their callbacks, for the thread's next write."""
         self._stalled: Timer | None = None
         self._failure: str | None = None
-        """The reason why lines cannot be written; None if they can."""
         self._next_try = 0.0
         self._kept: list[bytes] = []
         self._lost = 0
-        """Number of lines that were not kept because there were too many."""
         self.failures = 0
         self.lost_lines = 0
-        """Number of lines since the start that will never be written."""
 
     def record(self, entry: AuditEntry, then: Then) -> None:
-        """Write the line of an ended call, and call `then`, which lets its answer leave.
+        """Write the line of an ended call, then call `then`, which releases the answer.
 
         `then` is usually called at once, and after `STALLED_SECONDS` at the latest.
         """
@@ -128,13 +123,13 @@ class Audit:
             then()
 
     def failure(self) -> str | None:
-        """The reason why lines cannot be written now; None if they can. Retries first, if it is time."""
+        """Why lines cannot be written now; None if they can. Retries first if a retry is due."""
         if self._failure is not None and self._writing is None and self._loop.time() >= self._next_try:
             self._write_kept()
         return self._failure
 
     def refusal(self) -> MCPError | None:
-        """The error for a new call, before it goes to its server, if lines cannot be written; None if they can."""
+        """The error for a new call while lines cannot be written; None while they can."""
         if (failure := self.failure()) is None:
             return None
         return AuditUnavailable(
@@ -150,7 +145,7 @@ class Audit:
                 self._fail(error)
 
     def close(self, timeout: float = 5.0) -> None:
-        """Write the remaining lines, and wait up to `timeout` seconds for the thread. Then waiting answers leave."""
+        """Write the remaining lines, wait up to `timeout` seconds for the thread, then release the waiting answers."""
         is_free = self._pool.drain(timeout)
         waiting, self._next = self._next, []
         for then in [*(self._writing or ()), *(then for _, then in waiting)]:
@@ -213,7 +208,7 @@ class Audit:
             self._file.write(lines)
         except OSError as problem:
             error = problem
-        # The loop is closed if the gateway has stopped meanwhile.
+        # The loop is closed if the gateway has stopped in the meantime.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._on_written, lines, error, self._loop.time() - begun)
 
@@ -236,7 +231,7 @@ class Audit:
             self._hand_over()
 
     def _on_stalled(self) -> None:
-        """The disk does not respond. Treat this as a failure, so that answers are no longer held back."""
+        """The disk does not respond. This counts as a failure, so that answers are no longer held back."""
         self._fail(TimeoutError(0, f"the disk has not answered for {STALLED_SECONDS:g} s"))
         released, self._writing = self._writing or [], []
         for then in released:
@@ -262,9 +257,9 @@ def _encoded(entry: AuditEntry) -> bytes:
 
 
 def digest_of(arguments: bytes) -> str | None:
-    """The SHA-256 of a call's arguments, of the JSON bytes that the client sent; None for none.
+    """The SHA-256 of a call's arguments as the client sent them (JSON); None if there are none.
 
-    It shows whether two calls had equal arguments, and whether given arguments are those of a call.
+    It shows whether two calls had equal arguments, and whether given arguments belong to a call.
     """
     return "sha256:" + hashlib.sha256(arguments).hexdigest() if arguments else None
 

@@ -15,11 +15,11 @@ _PRIVATE = 0o600
 
 
 class AuditFile:
-    """Writes ``audit.jsonl``. Older files are ``audit.jsonl.1``, the newest, to ``audit.jsonl.<keep>``.
+    """Writes ``audit.jsonl``. Older files are ``audit.jsonl.1`` (the newest) to ``audit.jsonl.<keep>``.
 
-    One thread at a time.
+    Only one thread at a time may use it.
 
-    The files are readable for their owner only. One program writes to them: it holds ``.audit.jsonl.lock``. Nothing is
+    Only the owner can read the files. One program at a time writes to them, and holds ``.audit.jsonl.lock``. Nothing is
     synced to the disk: a line survives the program, but not a power failure.
     """
 
@@ -47,7 +47,7 @@ class AuditFile:
             raise ConfigError(f"{path}: the audit cannot be written: {error.strerror or error}") from error
 
     def write(self, lines: bytes) -> None:
-        """Append whole lines: all of them, or none. Raises OSError, for example if the disk is full."""
+        """Append whole lines, either all or none. Raises OSError, for example if the disk is full."""
         if self._descriptor < 0:
             self._open()
         if self._size and self._size + len(lines) > self._max_bytes:
@@ -80,7 +80,7 @@ class AuditFile:
     def _open(self) -> None:
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, _PRIVATE)
         self._size = os.fstat(self._descriptor).st_size
-        # A program that was killed while it wrote leaves part of a line.
+        # A program that was killed during a write leaves part of a line.
         self._is_torn = self._size > 0 and not self._ends_with_line()
 
     def _ends_with_line(self) -> bool:

@@ -1,4 +1,4 @@
-"""`Checks`: limits, shares, audit and counts of a gateway in one object."""
+"""`Checks`: the limits, shares, audit and counts that every call of a gateway passes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from gaia.runtime.rates import EventRate
 logger = get_logger(__name__)
 
 _USUAL = frozenset({"no_token", "unknown_session"})
-"""Reasons that are counted, but not logged: the first request of a client before its login, and a session that has
-ended, are no attacks."""
+"""Reasons that are counted but not logged: a client's first request before its login, and an ended session."""
 
 _SECONDS = 60.0
 
 
 class Refusals:
-    """Counts refused requests, and reports them to the log and the audit. Belongs to the gateway's event loop."""
+    """Counts refused requests, and reports them to the log and the audit. For the gateway's event loop."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -35,11 +34,11 @@ class Refusals:
         self._rate = EventRate(_SECONDS)
 
     def note(self, reason: str, error: str, method: str, address: str | None, client: str | None = None) -> None:
-        """Record a refused request. `error` is the message to the client; `method` is of HTTP or of the protocol.
+        """Record a refused request. `error` is the message to the client, `method` the method of HTTP or of MCP.
 
         `reason` is ``no_token``, ``wrong_token``, ``no_rights``, ``unknown_handle``, ``foreign_session``,
-        ``unknown_session`` or ``over_limit``. `client` is the name of the client; None if it is not known. No argument
-        may contain a secret.
+        ``unknown_session`` or ``over_limit``. `client` is the client's name, if it is known. No argument may contain a
+        secret.
         """
         self.counts[reason] += 1
         if reason in _USUAL:
@@ -74,11 +73,11 @@ class OverShare(Exception):
 
 
 class LargerThanShare(OverShare):
-    """The request alone is larger than the client's share, so trying again does not help."""
+    """The request alone is larger than the client's share, so a retry cannot succeed."""
 
 
 class Shares:
-    """What each client uses now: streams, bytes of bodies and unread bytes. Belongs to the gateway's event loop."""
+    """The present use of each client: streams, bytes of bodies and unread bytes. For the gateway's event loop."""
 
     def __init__(self, refusals: Refusals) -> None:
         self.settings = GatewayLimits()
@@ -92,7 +91,7 @@ class Shares:
     def take_body(self, client: str, size: int, address: str | None) -> Callable[[], None]:
         """Count the bytes of a request's body until the returned function is called.
 
-        Raises `OverShare`, or `LargerThanShare` if trying again would not help.
+        Raises `OverShare`, or `LargerThanShare` if a retry cannot succeed.
         """
         most = self.settings.body_bytes_per_client
         if size > most:
@@ -147,15 +146,15 @@ BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 @dataclass(slots=True)
 class _Durations:
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
-    """Calls of each bucket. The last one counts calls that took longer than the last bound."""
+    """Number of calls in each bucket. The last bucket has calls that took longer than the last bound."""
     seconds: float = 0.0
 
 
 class CallCounts:
-    """Counts ended calls. Belongs to the gateway's event loop.
+    """Counts ended calls. For the gateway's event loop.
 
-    `add` runs for every call, so sums are computed when they are read. Clients of an issuer count as one, so the number
-    of counts is bounded by the clients, issuers and servers of the configuration.
+    `add` runs for every call, so the sums are computed by readers. All clients of an issuer count as one, so the
+    configuration bounds the number of counters.
     """
 
     def __init__(self) -> None:
@@ -172,13 +171,13 @@ class CallCounts:
         durations.seconds += seconds
 
     def durations(self) -> dict[tuple[str, str], tuple[list[int], float]]:
-        """By client and server: calls that took at most each bound, then all calls; and the sum of seconds."""
+        """By client and server: the number of calls within each bound, then of all calls; and their seconds."""
         return {key: (list(accumulate(one.counts)), one.seconds) for key, one in self._durations.items()}
 
 
 @dataclass
 class Checks:
-    """The checks that every call passes. Belongs to the gateway's event loop."""
+    """The checks that every call passes. For the gateway's event loop."""
 
     limits: Limits | None = None
     audit: Audit | None = None
@@ -186,7 +185,7 @@ class Checks:
     refusals: Refusals = field(default_factory=Refusals)
     shares: Shares = field(init=False)
     withheld: EventRate = field(default_factory=lambda: EventRate(10.0))
-    """Limits log events about errors whose text is withheld from a client."""
+    """Limits how often the gateway logs that it withheld the text of an error."""
 
     def __post_init__(self) -> None:
         self.shares = Shares(self.refusals)

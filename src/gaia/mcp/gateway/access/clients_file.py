@@ -29,7 +29,7 @@ _VERSION = 1
 
 
 class ClientEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One client with a token that this gateway made."""
+    """A client whose token this gateway made."""
 
     token: str
     """The hash of the token, see `hash_of`."""
@@ -100,7 +100,7 @@ class ClientsFile:
 
 
 def read_clients_file(file: Path) -> ClientsFile:
-    """Read and check `file`. Raises ConfigError with the problem and its place, also if there is no such file."""
+    """Read and check `file`. Raises ConfigError, with the problem and its place, also if the file does not exist."""
     if (others := json_file.who_else_writes(file)) is not None:
         raise ConfigError(f"{file}: {others}")
     data = json_file.read_bytes(file)
@@ -113,10 +113,11 @@ def read_clients_file(file: Path) -> ClientsFile:
 
 
 def add_client(file: Path, name: str, profile: str = EVERYTHING.name, *, replace: bool = False) -> str:
-    """Add a client to `file`, creating it if needed. Returns the client's token, which is stored nowhere.
+    """Add a client to `file`, creating it if needed. Returns the client's token, of which only the hash is stored.
 
-    With `replace`, a client of this name gets a new token, and its old one is refused from then on. Raises ConfigError
-    and changes nothing if the name is taken or unusable, the profile does not exist, or the file is unusable.
+    With `replace`, a client of this name gets a new token, and the old token is refused from then on. Raises
+    ConfigError and changes nothing if the name is taken or unusable, the profile does not exist, or the file is
+    unusable.
     """
     _require_name(file, "client", name)
     token = new_token()
@@ -149,7 +150,7 @@ def _decoded(file: Path, data: bytes) -> dict[str, Any]:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # JSON does not define which of two equal keys counts: one client could silently get another one's rights.
+    # JSON does not define which of two equal keys counts, so a client could silently get another client's rights.
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -204,11 +205,11 @@ def _checked(file: Path, content: dict[str, Any]) -> ClientsFile:
 
 
 def _explained(error: msgspec.ValidationError, content: dict[str, Any]) -> str:
-    """The message for an error in `content`, which is changed to find the error's place."""
+    """The message for an error in `content`. Changes `content` to find the error's place."""
     problem, _, where = str(error).partition(" - at `$")
     path, inside = "", content
     for key in re.findall(r"\w+|\.{3}", where):
-        # msgspec does not say which value of a mapping is wrong.
+        # msgspec does not report which value of a mapping is wrong.
         name = _culprit(inside, content, error) if key == "..." else key
         if isinstance(inside, list):
             path, inside = f"{path}[{name}]", inside[int(name)]
@@ -262,9 +263,9 @@ def new_token() -> str:
 
 
 def hash_of(token: str | bytes) -> str:
-    """The hash of a token that the file stores.
+    """The hash under which the file stores a token.
 
-    A plain hash is enough, because 256 random bits cannot be guessed. A slow hash, as for passwords, would cost each
-    request a tenth of a second.
+    A plain hash is enough, because 256 random bits cannot be guessed. A slow password hash would cost each request a
+    tenth of a second.
     """
     return "sha256:" + hashlib.sha256(token.encode() if isinstance(token, str) else token).hexdigest()

@@ -1,6 +1,6 @@
-"""What calls pass: a `Gate` is one limit with the queue of its waiting calls, a `Circuit` is a tool's circuit breaker.
+"""`Gate` is one limit, with the queue of its waiting calls. `Circuit` is a tool's circuit breaker.
 
-For one event loop. Times are readings of its monotonic clock, in seconds.
+Both are for one event loop. Times are readings of its monotonic clock, in seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Timer(Protocol):
 
 
 class Scheduler(Protocol):
-    """The part of an event loop that the gateway needs. Tests pass one with a clock that they control."""
+    """The part of an event loop that the gateway uses. Tests pass one with a fake clock."""
 
     def time(self) -> float: ...
 
@@ -46,17 +46,17 @@ class Gate:
     def __init__(self, name: str, limit: Limit, now: float, group: str | None = None) -> None:
         self.name = name
         self.group = group or name
-        """Names the limit in metrics: the same for all clients of an issuer."""
+        """The name of the limit in metrics, the same for all clients of an issuer."""
         self.running = 0
         self.waiting: OrderedDict[str, deque[Lane]] = OrderedDict()
-        """The lanes of each client that waits. The first client is the next one."""
+        """The lanes of each client with waiting calls. The first client has the next turn."""
         self.timer: Timer | None = None
-        """Fires when the next token is there, while lanes wait for it."""
+        """Fires when the next token is available, while lanes wait for it."""
         self._bucket: TokenBucket | None = None
         self.change(limit, now)
 
     def change(self, limit: Limit, now: float) -> None:
-        """Use other figures. Running calls continue; the bucket keeps the tokens that fit into it."""
+        """Use other figures. Running calls continue; the bucket keeps as many tokens as fit into it."""
         self.limit = limit
         if limit.per_second is None:
             self._bucket = None
@@ -81,7 +81,7 @@ class Gate:
             self._bucket.take()
 
     def is_idle(self, now: float) -> bool:
-        """Whether a new gate would be equal: nothing runs or waits, and the bucket is full."""
+        """Whether the gate equals a new one: nothing runs or waits, and the bucket is full."""
         return not self.running and not self.waiting and (self._bucket is None or self._bucket.is_full(now))
 
     def park(self, lane: Lane) -> None:
@@ -141,12 +141,15 @@ class Circuit:
         return max(self._open_until - now, 1.0)
 
     def enter(self) -> bool:
-        """Record that a call is let through, right after `retry_in` permitted it. Returns whether it is the trial."""
+        """Record that a call is let through, after `retry_in` permitted it. Returns whether the call is the trial."""
         self._tried = self._open_until is not None
         return self._tried
 
     def note(self, failed: bool | None, *, trial: bool, now: float) -> None:
-        """Record the end of a call that was let through. `failed` is None if the call says nothing about the tool."""
+        """Record the end of a call that was let through.
+
+        `failed` is None if the end does not show whether the tool works.
+        """
         if trial:
             self._tried = False
             if failed:

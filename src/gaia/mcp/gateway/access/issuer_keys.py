@@ -1,4 +1,4 @@
-"""`IssuerKeys`: the public keys of one issuer, fetched in a thread, cached, and fetched again when they are old."""
+"""`IssuerKeys`: the public keys of one issuer, fetched in a thread, cached, and refreshed by age."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class KeysUnavailable(Exception):
 def fetch_keys(issuer: IssuerSettings) -> list[dict[str, Any]]:
     """Fetch the public keys of an issuer as JSON objects. Raises `KeysUnavailable`.
 
-    Blocks up to `FETCH_SECONDS`, and longer if a name is looked up slowly: the operating system sets that limit. Call
-    it in a thread that nothing waits for. Redirects are not followed, because the configured address decides whose keys
-    count.
+    Blocks up to `FETCH_SECONDS`, or longer if a name lookup is slow, whose limit the operating system sets. So it must
+    run in a thread that no other thread joins. Redirects are not followed, because the configured address decides whose
+    keys count.
     """
     deadline = time.monotonic() + FETCH_SECONDS
     try:
@@ -62,7 +62,7 @@ def _discovered(connection: HttpConnection, issuer: IssuerSettings, deadline: fl
             problems.append(str(error))
             continue
         if metadata.get("issuer") != issuer.issuer:
-            # RFC 8414, section 3.3. Otherwise one issuer of a host could speak for another one.
+            # RFC 8414, section 3.3. Otherwise one issuer of a host could speak for another.
             problems.append(f"{address}: it is the metadata of another issuer")
             continue
         keys = metadata.get("jwks_uri")
@@ -76,7 +76,7 @@ def _discovered(connection: HttpConnection, issuer: IssuerSettings, deadline: fl
 
 
 def _metadata_addresses(issuer: str) -> Iterator[str]:
-    """The addresses of the metadata according to RFC 8414 and to OpenID Connect Discovery."""
+    """The addresses of the metadata by RFC 8414 and by OpenID Connect Discovery."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
     yield parts._replace(path=f"/.well-known/oauth-authorization-server{path}").geturl()
@@ -106,23 +106,23 @@ logger = get_logger(__name__)
 REFRESH_SECONDS = 600.0
 """Age after which keys are fetched again. They stay in use meanwhile."""
 MAX_AGE_SECONDS = 3600.0
-"""Age after which keys are not used: the issuer cannot be reached, and may have withdrawn them."""
+"""Age after which keys are no longer used: the issuer cannot be reached, and may have withdrawn them."""
 RETRY_SECONDS = 30.0
 """Shortest time between two fetches, however many tokens name unknown keys."""
 RETRY_FAILED_SECONDS = 5.0
 """Shortest time between a failed fetch and the next one."""
 GIVE_UP_SECONDS = FETCH_SECONDS + 5.0
-"""Time after which a fetch has failed, for example because a name is looked up slowly. Its late result is ignored."""
+"""Time after which a fetch counts as failed, for example because of a slow name lookup. A later result is ignored."""
 MAX_WAITING = 256
 
 Done = Callable[["list[dict[str, Any]] | KeysUnavailable"], None]
 
 
 class TokenRefused(Exception):
-    """The token is not accepted. The message has the reason, and nothing of the token."""
+    """The token is not accepted. The message gives the reason, and no part of the token."""
 
     def __init__(self, message: str, status: int = 401) -> None:
-        """`status` is 403 for a valid token that gives no rights, and 503 if the token cannot be verified now."""
+        """`status` is 403 for a valid token without rights, and 503 if the token cannot be verified now."""
         super().__init__(message)
         self.status = status
 
@@ -131,9 +131,9 @@ class IssuerKeys:
     """The cached keys of one issuer. For one event loop. Times are readings of its clock, in seconds."""
 
     def __init__(self, issuer: str, fetch: Callable[[Done], None], scheduler: Scheduler) -> None:
-        """`fetch` fetches the keys without blocking the loop, and calls its argument with the result, on the loop.
+        """`fetch` fetches the keys without blocking the loop, and passes the result to its argument, on the loop.
 
-        `issuer` names the issuer in messages.
+        `issuer` is the issuer's name for messages.
         """
         self._issuer = issuer
         self._fetch = fetch
@@ -144,13 +144,12 @@ class IssuerKeys:
         self._problem = "they have not been fetched yet"
         self._next_try = -math.inf
         self._under_way: Timer | None = None
-        """The timeout of the running fetch; None if none runs."""
         self._waiting: list[Callable[[], None]] = []
         self.generation = 0
-        """Rises when the keys have changed. Tokens that were verified with older keys are verified again."""
+        """Rises when the keys change. Tokens that were verified with older keys are then verified again."""
 
     def candidates(self, kid: str | None) -> list[Mapping[str, Any]] | None:
-        """The keys that a token may have been signed with. None if they are being fetched, see `when_fetched`.
+        """The keys that may have signed a token; None while they are fetched, see `when_fetched`.
 
         Raises `TokenRefused`.
         """
@@ -172,7 +171,7 @@ class IssuerKeys:
         raise TokenRefused("its issuer has no such key")
 
     def when_fetched(self, callback: Callable[[], None]) -> bool:
-        """Call `callback` after the running fetch. False if too many callbacks wait already."""
+        """Call `callback` after the running fetch. False if too many callbacks already wait."""
         if len(self._waiting) >= MAX_WAITING:
             return False
         self._waiting.append(callback)

@@ -24,7 +24,7 @@ from gaia.runtime.threads import DaemonPool
 from gaia.serving.guards import Refused
 
 LEEWAY_SECONDS = 30.0
-"""Largest difference between the clocks of issuer and gateway."""
+"""Largest accepted difference between the clocks of issuer and gateway."""
 
 _TYPES = frozenset({None, "jwt", "at+jwt", "application/at+jwt"})
 """Accepted values of the header ``typ``. Other types, such as logout tokens, are no access tokens."""
@@ -34,7 +34,7 @@ _KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 
 
 def claimed_issuer(token: str) -> str | None:
-    """The issuer that the token claims. Nothing is verified: it only selects the keys to try."""
+    """The issuer that a token claims. Nothing is verified: the claim only selects the keys to try."""
     try:
         claims = jwt.decode(token, options={"verify_signature": False})
     except (jwt.InvalidTokenError, RecursionError):
@@ -110,23 +110,22 @@ class _Verified(NamedTuple):
 
 @dataclass(eq=False)
 class Issuer:
-    """Verifies the tokens of one issuer, and remembers those that are valid. For one event loop."""
+    """Verifies the tokens of one issuer, and remembers valid ones. For one event loop."""
 
     name: str
     settings: IssuerSettings
     _profiles: Mapping[str, Profile]
     keys: IssuerKeys
     _now: Callable[[], float] = time.time
-    """The time of day in seconds since the epoch, by which tokens expire."""
+    """Returns the time of day in seconds since the epoch, by which tokens expire."""
     _verified: OrderedDict[bytes, _Verified] = field(default_factory=OrderedDict, init=False)
-    """By the hash of token and audiences, least recently used first. Verifying a signature takes longer than relaying a
-    call."""
+    """By the hash of token and audiences, least recently used first."""
 
     def principal(self, token: str, audiences: list[str]) -> Principal | None:
-        """The client of a token; None while the issuer's keys are being fetched. Raises `TokenRefused`."""
+        """The client of a token; None while the issuer's keys are fetched. Raises `TokenRefused`."""
         digest = hashlib.sha256("\n".join((token, *audiences)).encode()).digest()
         known = self._verified.get(digest)
-        # Check the key of a verified token, too: the issuer may have withdrawn it.
+        # The key of a remembered token is checked too, because the issuer may have withdrawn it.
         kid = signing_key_id(token, self.settings) if known is None else known.kid
         candidates = self.keys.candidates(kid)
         if candidates is None:
@@ -163,9 +162,10 @@ class Issuers:
         before: Issuers | None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`fetch` fetches an issuer's keys, see `fetch_in_thread`. Nothing is fetched yet.
+        """`fetch` fetches an issuer's keys, see `fetch_in_thread`. The constructor fetches none.
 
-        Issuers with the same settings in `before` keep their keys. `now` is the time of day, by which tokens expire.
+        Issuers of `before` with the same settings keep their keys. `now` returns the time of day, by which tokens
+        expire.
         """
         assert clients.resource is not None, "a file with issuers names the resource"
         scopes = [scope for settings in clients.issuers.values() for scope in settings.scopes]
@@ -201,7 +201,7 @@ class Issuers:
         return _unavailable("Too many requests wait for the keys of the token's issuer")
 
     def _client_of(self, token: str, issuer: Issuer, path: str) -> Principal | Refused | None:
-        """The client of a token; None while the issuer's keys are being fetched."""
+        """The client of a token; None while the issuer's keys are fetched."""
         own = [] if issuer.settings.audience is None else [issuer.settings.audience]
         # The audience may be the whole gateway or this endpoint.
         audiences = [*own, *dict.fromkeys((self.resource.identifier("/mcp"), self.resource.identifier(path)))]
@@ -222,7 +222,7 @@ class Issuers:
 
 
 def fetch_in_thread(pool: DaemonPool, loop: asyncio.AbstractEventLoop, settings: IssuerSettings, done: Done) -> None:
-    """Fetch an issuer's keys on a thread of `pool`. `loop` calls `done` with the result."""
+    """Fetch an issuer's keys on a thread of `pool`, and pass the result to `done` on `loop`."""
 
     def fetch() -> None:
         result: list[dict[str, Any]] | KeysUnavailable
@@ -230,7 +230,7 @@ def fetch_in_thread(pool: DaemonPool, loop: asyncio.AbstractEventLoop, settings:
             result = fetch_keys(settings)
         except KeysUnavailable as error:
             result = error
-        # The loop is closed if the gateway has stopped meanwhile.
+        # The loop is closed if the gateway has stopped in the meantime.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(done, result)
 

@@ -1,6 +1,6 @@
 """`Limits`: decides when a client's call may go to a server, and queues it until then.
 
-A call passes several gates together: those of its client, its server and its tool. If a gate is shut, the call waits in
+A call passes several gates at once: those of its client, its server and its tool. If a gate is shut, the call waits in
 the lane of its client, server and tool, and the lane waits at that gate. An open gate takes one call of one lane, and
 clients take turns. So a client with thousands of calls delays another client by one call at a time. No thread or task
 waits. The number of waiting calls and their waiting time are bounded.
@@ -21,21 +21,21 @@ from gaia.mcp.gateway.access.settings import ClientLimits, GatewayLimits, Limit
 from gaia.mcp.tools.tool_filter import ToolFilter
 
 _MAX_PLANS = 4096
-"""Most plans that are kept. Idle ones are made again when needed: the number of clients is unbounded."""
+"""Plans that are kept. The number of clients is unbounded, so idle plans are dropped and made again when needed."""
 
 _MAX_GROUPS = 1_000
-"""Most names of limits in metrics. Further limits are counted as "others"."""
+"""Names of limits in metrics. Further limits are counted as "others"."""
 
 _Key = tuple[str | None, ...]
 
 
 @dataclass(slots=True, eq=False)
 class _Plan:
-    """The gates and circuits for calls of one client to one tool of a server, and the lane of its waiting calls."""
+    """The gates and circuits for one client's calls of one tool, and the lane of the waiting calls."""
 
     client: str
     limits: ClientLimits | None
-    """The limits of the profile for which the plan was made."""
+    """The limits of the profile from which the plan was made."""
     gates: list[Gate] = field(default_factory=list)
     circuits: list[Circuit] = field(default_factory=list)
     answer_bytes: int | None = None
@@ -54,11 +54,10 @@ class Admission:
     _since: float
     waited: float = 0.0
     _plan: _Plan | None = None
-    """None once the admission has ended."""
     _running: bool = False
     _timer: Timer | None = None
     _trials: Sequence[Circuit] = ()
-    """Open circuits whose trial is this call."""
+    """Open circuits for which this call is the trial."""
 
     def check_answer(self, size: int) -> MCPError | None:
         """The error that replaces a result of `size` bytes; None if the size is permitted."""
@@ -71,9 +70,9 @@ class Admission:
         )
 
     def end(self, *, failed: bool | None = None) -> None:
-        """End the admission: the call has ended, or its client no longer waits. Required; may be repeated.
+        """End the admission, because the call has ended or its client no longer waits. Required; may be repeated.
 
-        `failed` says whether the tool failed; None if the call says nothing about that.
+        `failed` says whether the tool failed; None if the end does not show that.
         """
         self._limits._end(self, failed)
 
@@ -89,7 +88,7 @@ class Limits:
         self._circuits: dict[_Key, Circuit] = {}
         self._waiting: Counter[str] = Counter()
         self._moving: dict[Admission, None] = {}
-        """Calls that were waiting when `change` was called, and that it has not handled yet."""
+        """Calls that waited when `change` was called and are not handled yet."""
         self._to_open: deque[Gate] = deque()
         """Gates that may let in calls now."""
         self._is_opening = False
@@ -102,12 +101,12 @@ class Limits:
         go: Callable[[Admission], None],
         refuse: Callable[[MCPError], None],
     ) -> Admission:
-        """Call `go` or `refuse` once, now or later, unless the admission is ended before.
+        """Call `go` or `refuse` once, now or later, unless the admission ends first.
 
-        `tool` is the tool's own name; None for requests that are no tool calls. `server` is None for requests that no
-        server gets: only the client's limits apply. `refuse` gets an error with ``delivery: "not_sent"``. Neither
-        function may raise. `Admission.end` must be called after `go`, and also when the client goes away while the call
-        waits.
+        `tool` is the tool's own name; None for requests other than tool calls. `server` is None for requests that the
+        gateway answers itself: only the client's limits apply. `refuse` gets an error with ``delivery: "not_sent"``.
+        Neither function may raise. `Admission.end` must be called after `go`, or when the client goes away while the
+        call waits.
         """
         now = self._scheduler.time()
         admission = Admission(self, (principal, server, tool), go, refuse, now)
@@ -124,7 +123,7 @@ class Limits:
     ) -> None:
         """Use other limits, and profiles that may have changed. Waiting calls then wait for the new limits.
 
-        `renewed` returns a client with its current profile. Calls of a client for which it returns None are refused.
+        `renewed` returns a client with its current profile, or None to refuse the client's waiting calls.
         """
         waiting = [call for plan in self._plans.values() for call in plan.calls]
         for call in sorted(waiting, key=lambda each: each._since):
@@ -142,7 +141,7 @@ class Limits:
                 gate.timer = None
         now = self._scheduler.time()
         while self._moving:
-            # Ending a call may end others: its client may have sent a request that ends the session.
+            # The end of one call may end others: its client may have sent a request that ends the session.
             call = next(iter(self._moving))
             del self._moving[call]
             principal, server, tool = call._route
@@ -153,7 +152,7 @@ class Limits:
             self._enter(call, now)
 
     def figures(self) -> list[tuple[Gate, int]]:
-        """The gates that calls have met so far, each with the number of calls that wait there."""
+        """The gates that calls have met so far, each with its number of waiting calls."""
         kept = Counter[Gate]()
         for plan in self._plans.values():
             if plan.parked_at is not None:
@@ -161,10 +160,10 @@ class Limits:
         return [(gate, kept[gate]) for gate in self._gates.values()]
 
     def figures_by_group(self) -> dict[str, tuple[int, int]]:
-        """For metrics: running and waiting calls by the groups of gates. The number of groups is bounded."""
+        """For metrics: running and waiting calls by group of gates. The number of groups is bounded."""
         found: dict[str, tuple[int, int]] = {}
         for gate, waits in self.figures():
-            # Any tool name is possible at a server that has not listed its tools yet.
+            # A server that has not listed its tools yet may be asked for any tool name.
             group = gate.group if gate.group in found or len(found) < _MAX_GROUPS else "others"
             running, waiting = found.get(group, (0, 0))
             found[group] = (running + gate.running, waiting + waits)
@@ -257,7 +256,10 @@ class Limits:
     # Gates.
 
     def _open(self) -> None:
-        """Let calls pass the gates in `_to_open`. Gates of calls that end meanwhile are appended: no recursion."""
+        """Let calls pass the gates in `_to_open`.
+
+        The gates of calls that end meanwhile are appended, so there is no recursion.
+        """
         if self._is_opening:
             return
         self._is_opening = True
@@ -359,7 +361,7 @@ class Limits:
 
 
 def _shut_gate(plan: _Plan, now: float, besides: Gate | None = None) -> Gate | None:
-    """The first gate that the next call of a lane cannot pass: it is shut, or other lanes wait there."""
+    """The first gate that the lane's next call cannot pass, because it is shut or other lanes wait there."""
     for gate in plan.gates:
         if gate is not besides and (gate.waiting or gate.delay(now) != 0):
             return gate

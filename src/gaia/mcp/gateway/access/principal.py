@@ -14,21 +14,25 @@ from gaia.serving.guards import Refused
 
 @dataclass(frozen=True)
 class Principal:
-    """A client of the gateway. Two principals are equal if their names are, even with different profiles."""
+    """A client of the gateway. Principals with the same name are equal, even with different profiles."""
 
     name: str
-    """For spans, metrics and the audit: the name of an entry in the clients file, or ``<issuer>/<subject>``. Metrics
-    show only the issuer of the latter, to keep the number of values small."""
+    """The name in spans, metrics and the audit: of an entry in the clients file, or ``<issuer>/<subject>``.
+
+    Metrics show only the issuer of the second form, to keep the number of values small.
+    """
     profile: Profile = field(default=EVERYTHING, compare=False)
     grant: object = field(default=None, compare=False, repr=False)
-    """The proof that its token was accepted, for `Access.admits`: the token's hash in the clients file, or the settings
-    of its issuer. None without a token."""
+    """The reason why the token was accepted, for `Access.admits`.
+
+    It is the token's hash in the clients file, or the settings of its issuer; None without a token.
+    """
     expires: float | None = field(default=None, compare=False)
-    """Time when an issuer's token expires, in seconds since the epoch."""
+    """When an issuer's token expires, in seconds since the epoch."""
 
 
 def metric_name(client: str | None) -> str:
-    """The client's name in metrics. Clients of an issuer share its name, because their number is unbounded."""
+    """The client's name in metrics. All clients of an issuer share its name, because their number is unbounded."""
     return "" if client is None else client.partition("/")[0]
 
 
@@ -37,14 +41,14 @@ ANONYMOUS = Principal("anonymous", EVERYTHING)
 
 
 class Pending:
-    """A request that waits until the issuer's keys have been fetched. For one event loop."""
+    """A request that waits for the issuer's keys. For one event loop."""
 
     def __init__(self) -> None:
         self._answer: Principal | Refused | None = None
         self._then: Callable[[Principal | Refused], None] | None = None
 
     def then(self, callback: Callable[[Principal | Refused], None]) -> None:
-        """Call `callback` with the answer on the loop; at once if it is known. At most one callback is possible."""
+        """Call `callback` with the answer on the loop, at once if it is known. Only one callback is possible."""
         if self._answer is not None:
             callback(self._answer)
         else:
@@ -102,7 +106,7 @@ class ProtectedResource:
     def challenge(
         self, path: str, error: str | None = None, description: str | None = None
     ) -> tuple[tuple[bytes, bytes]]:
-        """The header WWW-Authenticate for the endpoint at `path`; without `error` if the request had no token."""
+        """The header WWW-Authenticate for the endpoint at `path`. Without `error`, the request had no token."""
         return challenge(
             error=error,
             error_description=description,
@@ -112,7 +116,7 @@ class ProtectedResource:
 
 
 def challenge(**fields: str | None) -> tuple[tuple[bytes, bytes]]:
-    """The header WWW-Authenticate (RFC 6750) with those of `fields` that are not None."""
+    """The header WWW-Authenticate (RFC 6750) with all `fields` that are not None."""
     given = (f'{name}="{_quoted(value)}"' for name, value in fields.items() if value is not None)
     return ((b"www-authenticate", f"Bearer {', '.join(given)}".encode()),)
 

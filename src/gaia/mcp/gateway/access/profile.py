@@ -14,9 +14,9 @@ from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
 
 @dataclass(frozen=True)
 class Profile:
-    """A named subset of what a gateway offers. Immutable; thread-safe.
+    """A named subset of a gateway's servers, tools, prompts and resources. Immutable; thread-safe.
 
-    For its clients, anything else does not exist: it is in no list, and using it gets the same error as an unknown
+    For the profile's clients, other things do not exist: no list has them, and using them gets the error for an unknown
     name. Lists, calls, resources, prompts and completion all ask the same methods.
     """
 
@@ -26,16 +26,16 @@ class Profile:
     tools: ToolFilter = ALLOW_ALL
     prompts: ToolFilter = ALLOW_ALL
     resources: ToolFilter = ALLOW_ALL
-    """Filters by URI; a template by its text."""
+    """Filters for URIs, and for the texts of templates."""
     read_only: bool = False
-    """Allow only tools whose annotations say that they change nothing (``readOnlyHint``)."""
+    """Allow only tools whose annotations declare that they change nothing (``readOnlyHint``)."""
     limits: ClientLimits | None = field(default=None, compare=False)
-    """The limits of each client with this profile; None for the gateway's `perClient`."""
+    """The limits of each client with this profile; None means the gateway's `perClient`."""
     within: Profile | None = None
-    """Another profile that must allow the same thing, see `narrowed_to`."""
+    """A further profile that must also allow a thing, see `narrowed_to`."""
 
     def allows_server(self, server: str) -> bool:
-        """Whether anything of `server` may be seen."""
+        """Whether the client may see the server at all."""
         return any(fnmatchcase(server, pattern) for pattern in self.servers) and (
             self.within is None or self.within.allows_server(server)
         )
@@ -43,7 +43,7 @@ class Profile:
     def allows_tool(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
         """Whether `tool` (its own name) of `server` may be listed and called.
 
-        `annotations` are those of the tool's definition. Without a definition, a read-only profile denies the tool.
+        `annotations` come from the tool's definition. Without a definition, a read-only profile denies the tool.
         """
         return (
             self.allows_server(server)
@@ -60,7 +60,7 @@ class Profile:
         )
 
     def allows_resource(self, server: str, uri: str) -> bool:
-        """Whether a resource may be listed, read and watched. A filter denies an ambiguous URI."""
+        """Whether a resource may be listed, read and subscribed to. A filter denies an ambiguous URI."""
         return (
             self.allows_server(server)
             and allows_uri(self.resources, server, uri)
@@ -75,10 +75,12 @@ class Profile:
         )
 
     def narrowed_to(self, other: Profile) -> Profile:
-        """The profile of ``/mcp/@<other>``: it allows what both allow. Name of `other`, limits of this one."""
+        """The profile of ``/mcp/@<other>``: it allows the things that both allow.
+
+        Name of `other`, limits of this profile.
+        """
         within = self if other.within is None else self.narrowed_to(other.within)
         return replace(other, limits=self.limits, within=within)
 
 
 EVERYTHING = Profile("everything")
-"""All servers and everything they offer, without limits."""

@@ -1,7 +1,7 @@
 """Compares URIs of resources with the filters of profiles, in a canonical form.
 
 Servers read URIs in different ways: some decode escapes once, some twice, some resolve ``..`` in the query too. A
-filter must hold for all of them. So it compares a canonical form, and a URI without one passes no filter. A URI that
+filter must hold for each way. So filters compare a canonical form, and a URI without one passes no filter. A URI that
 passes goes to the server unchanged.
 """
 
@@ -20,7 +20,7 @@ from gaia.mcp.tools.tool_filter import ToolFilter
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _REST = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|[^\x00-\x7f]|%[0-9A-Fa-f]{2})*")
-"""Characters of RFC 3986, and those beyond ASCII (RFC 3987)."""
+"""The characters of RFC 3986, and all beyond ASCII (RFC 3987)."""
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _SEPARATORS = re.compile("[/?#;&=]")
 _AUTHORITY = re.compile(r"//([^/?#]*)(.*)", re.DOTALL)
@@ -45,7 +45,7 @@ class _Form(NamedTuple):
 
 
 def allows_uri(filtered: ToolFilter, server: str, uri: str) -> bool:
-    """Whether a filter lets a URI pass, in every way that a server may read it."""
+    """Whether a URI passes a filter in every way that a server may read it."""
     if filtered.allow is None and not filtered.deny:
         return True
     if not filtered.allows(server, uri):
@@ -57,16 +57,16 @@ def allows_uri(filtered: ToolFilter, server: str, uri: str) -> bool:
 
 
 def allows_template(filtered: ToolFilter, server: str, template: str) -> bool:
-    """Whether a filter lets the text of a template pass. Each URI made from it must pass `allows_uri` too."""
+    """Whether the text of a template passes a filter. Each URI made from the template must pass `allows_uri` too."""
     return filtered.allows(server, template) and not _is_denied(filtered, _form_of_pattern(template))
 
 
 def _form_of(uri: str) -> _Form | None:
     """The canonical form of a URI; None if servers may read the URI in different ways.
 
-    The form has no escapes, no userinfo, no default port and no leading slashes. There is none for a malformed URI, nor
-    for one that contains, once decoded, another escape, a backslash, a control or invisible character, or a segment
-    ``.`` or ``..``, even in its query or fragment.
+    The form has no escapes, no userinfo, no default port and no leading slashes. A malformed URI has no form, and
+    neither has a URI that contains, once decoded, another escape, a backslash, a control or invisible character, or a
+    segment ``.`` or ``..``, even in its query or fragment.
     """
     scheme, colon, rest = uri.partition(":")
     if not colon or _SCHEME.fullmatch(scheme) is None or _REST.fullmatch(rest) is None:
@@ -78,18 +78,18 @@ def _form_of(uri: str) -> _Form | None:
         return None
     if text is None or not text.isprintable() or "\\" in text or _ESCAPE.search(text):
         return None
-    # Some systems treat characters like others that look alike, such as full-width ones.
+    # Some systems treat characters like similar ones, such as full-width characters.
     alike = text if text.isascii() else unicodedata.normalize("NFKC", text)
     if alike != text and any(alike.count(mark) != text.count(mark) for mark in "/\\%"):
         return None
-    # Spaces too: Windows drops them at the end of a name.
+    # Spaces count too: Windows drops them at the end of a name.
     if any("." in part and not part.strip(". ") for part in _SEPARATORS.split(alike)):
         return None
     return _Form(scheme.lower(), text.lstrip("/"))
 
 
 def _with_host(scheme: str, rest: str) -> str | None:
-    """`rest` with its authority in canonical form, if it has one. None if the authority is not accepted."""
+    """`rest` with its authority, if any, in canonical form; None if the authority is not accepted."""
     found = _AUTHORITY.fullmatch(rest)
     if scheme == "file":
         if found is None:
@@ -124,7 +124,7 @@ def _host_of(authority: str, usual_port: str) -> str | None:
 
 @functools.lru_cache(maxsize=1024)
 def _form_of_pattern(pattern: str) -> _Form:
-    """The canonical form of a glob or a template. Parts with wildcards stay as they are."""
+    """The canonical form of a glob or a template. Parts with wildcards are not changed."""
     scheme, colon, rest = pattern.partition(":")
     if not colon or _SCHEME.fullmatch(scheme) is None:
         return _Form("", pattern)
@@ -148,7 +148,7 @@ def _folded_patterns(deny: tuple[str, ...]) -> list[str]:
 
 
 def _readings(form: _Form) -> Iterator[str]:
-    """The texts that a deny list is compared with: lower case, with and without parts that a server may drop."""
+    """The texts that are compared with a deny list: lower case, with and without parts that a server may drop."""
     whole = _folded(str(_with_single_slashes(form)))
     # Some web servers drop the parameters of segments. Windows drops the name of a file's default stream (::$DATA).
     bare = form._replace(rest=_PARAMETERS.sub("", form.rest).lstrip("/"))

@@ -1,4 +1,4 @@
-"""Settings in the clients file: limits of calls, and issuers of access tokens. msgspec checks them as it reads."""
+"""Settings in the clients file: limits of calls, and issuers of access tokens. msgspec checks them while it reads."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class CircuitSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     """Settings of a tool's circuit breaker. Durations in seconds."""
 
     failures: Count = 5
-    """Number of failed calls within `window`, without a success between them, that opens the circuit."""
+    """Failed calls within `window`, without a success between them, that open the circuit."""
     window: Seconds = 60.0
     cooldown: Seconds = 30.0
-    """Time for which calls are refused before one is let through as a trial."""
+    """How long calls are refused before one call is let through as a trial."""
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -29,9 +29,8 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     per_second: Annotated[float, msgspec.Meta(ge=0.001, le=1e6)] | None = None
     """Average calls per second: the rate at which the token bucket is filled."""
     burst: Count | None = None
-    """Size of the token bucket; None for the tokens of one second, and at least 1."""
+    """Size of the token bucket; None means the tokens of one second, and at least 1."""
     answer_bytes: Count | None = None
-    """Most bytes of one call's result, as JSON."""
     circuit: CircuitSettings | None = None
     """Only in limits of tools."""
 
@@ -41,10 +40,10 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
 
 class ClientLimits(Limit, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The limits of one client: for all its calls, for those to one server, and for those of one tool."""
+    """The limits of one client: for all its calls, for the calls to one server, and for the calls of one tool."""
 
     per_server: Mapping[str, Limit] = msgspec.field(default_factory=dict)
-    """By globs of server names. All globs that match apply, to each matching server separately."""
+    """By globs of server names. Every matching glob applies, to each matching server separately."""
     per_tool: Mapping[str, Limit] = msgspec.field(default_factory=dict)
     """By globs as in ``enabledTools``."""
 
@@ -57,26 +56,26 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     """The limits of all clients together, and the default limits of one client."""
 
     per_client: ClientLimits | None = None
-    """For each client whose profile has no limits."""
+    """For each client whose profile sets no limits."""
     per_server: Mapping[str, Limit] = msgspec.field(default_factory=dict)
     """As in `ClientLimits`, for all clients together."""
     per_tool: Mapping[str, Limit] = msgspec.field(default_factory=dict)
     waiting: Count = 1024
-    """Most calls that wait for limits at once, of all clients. Further calls are refused."""
+    """Calls of all clients that may wait for limits at once. Further calls are refused."""
     waiting_per_client: Count = 256
     connections_per_client: Count | None = None
     """None: half of the connections that the HTTP server accepts."""
     streams_per_client: Count = 250
-    """Most open streams of a client: GET and subscriptions/listen."""
+    """Open streams of a client: GET and ``subscriptions/listen``."""
     body_bytes_per_client: Count = 128 * 1024 * 1024
     """Most bytes of a client's open requests with large bodies."""
     unread_bytes_per_client: Count = 128 * 1024 * 1024
     """Most bytes of responses that wait for a client to read them."""
     instances_per_client: Count | None = None
-    """Processes of one server for a client's sessions and handles. None: half of the server's `maxInstances`."""
+    """Processes of one server for a client's sessions and handles. None means half of the server's `maxInstances`."""
     handles_per_client: Count = 250
     max_wait: Seconds = 10.0
-    """Most seconds that a call waits for limits. The deadline of the call applies too."""
+    """How long a call may wait for limits. The deadline of the call applies too."""
 
     def __post_init__(self) -> None:
         _require_circuits_of_tools(*self.per_server.values())
@@ -90,13 +89,13 @@ def _require_circuits_of_tools(*limits: Limit) -> None:
 ASYMMETRIC_ALGORITHMS = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
-"""Algorithms of RFC 7518 and RFC 8037. None with a shared secret: the verifier could make tokens."""
+"""Algorithms of RFC 7518 and RFC 8037. Those with a shared secret are missing: the verifier could make tokens."""
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class ClaimRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Tokens whose `claim` contains `value` get `profile`; without `claim`, all tokens do. Raises ValueError."""
+    """Gives `profile` to tokens whose `claim` contains `value`; without `claim`, to all tokens. Raises ValueError."""
 
     profile: str
     claim: str | None = None
@@ -113,23 +112,23 @@ class ClaimRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 
 
 class IssuerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """An authorization server whose access tokens (JWT, RFC 9068) are accepted. Raises ValueError."""
+    """An authorization server whose access tokens (JWT, RFC 9068) the gateway accepts. Raises ValueError."""
 
     issuer: str
     """The claim ``iss`` of its tokens, and the base of the address of its metadata."""
     profiles: Annotated[list[ClaimRule], msgspec.Meta(min_length=1)]
     """Rules that map a token to a profile. The first rule that matches counts; a token without a match is refused."""
     audience: str | None = None
-    """Accepted as the claim ``aud``, beside the gateway's own URL (`resource`)."""
+    """A further accepted value of the claim ``aud``, besides the gateway's own URL (`resource`)."""
     jwks_uri: str | None = None
     """The address of its keys; None to read it from the metadata."""
     algorithms: Annotated[list[str], msgspec.Meta(min_length=1)] = msgspec.field(
         default_factory=lambda: ["RS256", "PS256", "ES256", "EdDSA"]
     )
     name_claim: str = "sub"
-    """The claim with the client's name, which follows the name of the issuer."""
+    """The claim that holds the client's name. In the gateway, the name of the issuer precedes it."""
     scopes: list[str] = msgspec.field(default_factory=list)
-    """Scopes that clients are told to request."""
+    """Scopes that the gateway tells clients to request."""
 
     def __post_init__(self) -> None:
         require_secure_url("issuer", self.issuer)
@@ -148,7 +147,7 @@ def require_secure_url(name: str, url: str) -> None:
     try:
         parts = urlsplit(url)
         host = parts.hostname
-        # Reading it raises ValueError for an invalid port.
+        # Reading the port raises ValueError if it is invalid.
         _ = parts.port
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None

@@ -1,4 +1,4 @@
-"""Decides the era of a request. In the stateless era, checks that headers and ``_meta`` agree."""
+"""Decides the era of a request, and compares the headers and ``_meta`` of the stateless era."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STATELESS = frozenset(STATELESS_REVISIONS)
 
 
 def is_stateless(headers: Mapping[bytes, bytes], meta: Mapping[str, Any]) -> bool:
-    """Whether a request is of the stateless era. Raises `RequestRefused` for a revision of neither era."""
+    """Whether a request is of the stateless era. Raises `RequestRefused` for an unknown revision."""
     if _VERSION in meta:
         return True
     given = headers.get(_VERSION_HEADER)
@@ -70,7 +70,7 @@ def check_stateless(meta: Mapping[str, Any]) -> None:
 def check_parameters(headers: Mapping[bytes, bytes], marks: Mapping[Path, str], arguments: msgspec.Raw | None) -> None:
     """Compare the ``Mcp-Param-`` headers of a tool call with its arguments ("Custom Headers").
 
-    `marks` are those of the tool's schema (`request_headers.marks`). Raises `RequestRefused`.
+    `marks` come from the tool's schema (`request_headers.marks`). Raises `RequestRefused`.
     """
     try:
         values = None if arguments is None else json.loads(bytes(arguments), object_pairs_hook=_without_duplicates)
@@ -86,7 +86,7 @@ def check_parameters(headers: Mapping[bytes, bytes], marks: Mapping[Path, str], 
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Of two values of one key, the server may take the one that was not compared with the header.
+    # If a key occurs twice, the server may take the value that was not compared with the header.
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key is there twice in one object")

@@ -32,7 +32,7 @@ logger = get_logger(__name__)
 
 _NO_CAPABILITIES: Mapping[str, Any] = {}
 _MAX_TEXT = 64 * 1024
-"""Most characters of a name or a URI, which may be kept for long."""
+"""Characters of a name or a URI, which the gateway may keep for long."""
 _ROUND = ("inputResponses", "requestState")
 _FORWARDED: Mapping[str, tuple[str, ...]] = {
     "tools/call": ("name", "arguments", *_ROUND),
@@ -40,10 +40,11 @@ _FORWARDED: Mapping[str, tuple[str, ...]] = {
     "resources/read": ("uri", *_ROUND),
     "completion/complete": ("ref", "argument", "context", *_ROUND),
 }
-"""The members of params that servers get. Some servers ignore case (as Go's `encoding/json` does): they would read
-``Name`` as the name, which no profile was checked for."""
+"""The members of params that go to servers. Other members are dropped, because some servers ignore case.
+
+Go's `encoding/json`, for example, would read ``Name`` as the name, which the gateway has not checked.
+"""
 _OWN_META = frozenset({"progresstoken", HANDLE_KEY})
-"""In lower case."""
 _TRACE_META = frozenset({"traceparent", "tracestate", "baggage"})
 
 
@@ -52,7 +53,7 @@ class Reply(Protocol):
 
     @property
     def accepts_messages(self) -> bool:
-        """Whether messages passed to `send` reach the client."""
+        """Whether the client receives messages that are passed to `send`."""
 
     @property
     def unread(self) -> int:
@@ -62,42 +63,42 @@ class Reply(Protocol):
         """Send a notification or a request that belongs to the client's request."""
 
     def answer(self, message: bytes, status: int) -> None:
-        """Send the response. Nothing follows it. `status` is for HTTP."""
+        """Send the response, after which nothing follows. `status` is the HTTP status."""
 
     def abandon(self) -> None:
-        """End without a response: the client has cancelled the request."""
+        """End without a response, because the client has cancelled the request."""
 
     def forget(self) -> None:
-        """Forget the request: the client has closed the connection."""
+        """Forget the request, because the client has closed the connection."""
 
 
 @dataclass(slots=True, eq=False)
 class PendingRequest:
-    """Belongs to the gateway's event loop. Answered once; later answers are dropped. It is a `ClientSide`."""
+    """Belongs to the gateway's event loop. Answered once; later answers are dropped. Implements `ClientSide`."""
 
     id: RequestId
     method: str
     params: Params
     meta: Mapping[str, Any]
-    """Checked, if the client is of the stateless era."""
+    """Already checked, if the client is of the stateless era."""
     reply: Reply
     view: View
     session: Session | None
     """None for a client of the stateless era."""
     principal: Principal | None = None
-    """The client; None if clients have no names."""
+    """The client; None if the gateway has no clients file."""
     address: str | None = None
     """The IP address of the client, if known."""
     headers: Mapping[bytes, bytes] | None = None
-    """Headers of the HTTP request, where they must agree with the params."""
+    """Headers of the HTTP request that must agree with the params."""
     handle: Handle | None = None
-    """The client's handle of its own instances, once the request has gone to one."""
+    """The client's handle of its own instances, once an instance has received the request."""
     is_answered: bool = False
     on_cancelled: Callable[[str], None] | None = None
-    """Called with the reason if the client cancels a request that was passed on to a server."""
+    """Called with the reason if the client cancels a request that a server has received."""
     is_stateless: bool = field(init=False)
     identity: str = field(init=False)
-    """The client's name, "" without names. Sealed states of one client are not accepted from another one."""
+    """The client's name; "" without one. The gateway accepts sealed state only from the client that received it."""
     key: Hashable | None = field(init=False)
     wants_progress: bool = field(init=False)
     capabilities: Mapping[str, Any] = field(init=False)
@@ -128,7 +129,7 @@ class PendingRequest:
         return value
 
     def forwarded(self, **changed: Any) -> dict[str, Any]:
-        """The params for a server: known members, `changed` or as they came, and the servers' part of ``_meta``."""
+        """The params for a server: known members, from `changed` or else from the client, and part of ``_meta``."""
         given = self.params
         params: dict[str, Any] = {
             key: fragment(given[key]) for key in _FORWARDED[self.method] if key in given and key not in changed
@@ -141,7 +142,7 @@ class PendingRequest:
     # The end of the request.
 
     def succeed(self, result: bytes) -> None:
-        """Answer with a result, a JSON object. In the stateless era it gets a ``resultType`` if it has none."""
+        """Answer with a result, a JSON object. In the stateless era, a missing ``resultType`` is added."""
         if self._ends():
             self.reply.answer(encode_response(self.id, stateless_result(result) if self.is_stateless else result), 200)
 
@@ -150,7 +151,7 @@ class PendingRequest:
             self.reply.answer(encode_error(self.id, code, message, data), status if self.is_stateless else 200)
 
     def fail_with(self, error: Exception) -> None:
-        """Answer with an exception of a handler. Any type but `RequestRefused` is a bug of the gateway."""
+        """Answer with an exception of a handler. Any type other than `RequestRefused` is a defect of the gateway."""
         if isinstance(error, RequestRefused):
             self.fail(error.code, error.message, error.data, status=error.status)
         else:
@@ -158,11 +159,11 @@ class PendingRequest:
             self.fail(INTERNAL_ERROR, "internal error of the gateway")
 
     def cancel(self, reason: str, *, is_gone: bool = False) -> None:
-        """Cancel the request. With `is_gone`, the client gets no answer. Does nothing if the request is answered."""
+        """Cancel the request. With `is_gone`, the client gets no answer. Does nothing if the request was answered."""
         on_cancelled = self.on_cancelled
         if self._ends():
             if on_cancelled is not None:
-                # Withdraws questions at the client, which it must get before the end of its request.
+                # Withdraws questions at the client, which must receive that before its request ends.
                 on_cancelled(reason)
             if is_gone:
                 self.reply.forget()
@@ -170,7 +171,7 @@ class PendingRequest:
                 self.reply.abandon()
 
     def client_gone(self) -> None:
-        """The client has closed the connection on which it would get the answer."""
+        """The client has closed the connection over which it would receive the answer."""
         self.cancel("the client has closed the connection", is_gone=True)
 
     def after_end(self, act: Callable[[], object]) -> None:
@@ -181,7 +182,7 @@ class PendingRequest:
         if self.is_answered:
             return False
         self.is_answered = True
-        # Break the reference cycle: request and call refer to each other, and each keeps the whole message.
+        # Break the reference cycle: request and call refer to each other, and each holds the whole message.
         self.on_cancelled = None
         for act in self._after_end:
             act()
@@ -190,10 +191,10 @@ class PendingRequest:
     # For servers that answer the request.
 
     def owner_at(self, server: UpstreamServer) -> tuple[Hashable, Handle | None]:
-        """The owner of the server's process for this request, and the handle for the result if it is a new one.
+        """The owner of the server's process for this request, and the handle for the result if the handle is new.
 
-        The shared process has the owner None. A client of the stateless era that names no handle has one process for
-        all its requests. Raises RequestRefused for an invalid handle.
+        The shared process has the owner None. A client of the stateless era without a handle has one process for all
+        its requests. Raises RequestRefused for an invalid handle.
         """
         instances = server.instances_kind
         if instances == "shared":
@@ -236,14 +237,14 @@ class PendingRequest:
 
 
 def _is_for_servers(key: str) -> bool:
-    """Whether a member of ``_meta`` is passed on to servers."""
+    """Whether a member of ``_meta`` goes to servers."""
     folded = key.casefold()
     is_own = folded in _OWN_META or folded.startswith(META)
     return not is_own and (key == folded or folded not in _TRACE_META)
 
 
 def later(request: PendingRequest, act: Callable[[], None]) -> Callable[[], None]:
-    """Wrap `act` for a callback: its error is the answer, and it is not called for an answered request."""
+    """Wrap `act` for a callback: an error becomes the answer, and an answered request is skipped."""
 
     def guarded() -> None:
         if request.is_answered:

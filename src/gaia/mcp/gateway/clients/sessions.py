@@ -18,10 +18,9 @@ from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, Refusal, RequestId
 
 _MAX_KEPT_CHANGES = 1_000
-"""Most kept notifications about changes for a session without a stream."""
+"""Notifications about changes that are kept for a session without a stream."""
 
 _MAX_STREAMS = 8
-"""Most streams of one session."""
 
 
 class MessageStream(Protocol):
@@ -33,7 +32,7 @@ class MessageStream(Protocol):
 
 
 class SessionRequest(Protocol):
-    """A request of the client that is not answered yet."""
+    """An open request of the client."""
 
     method: str
 
@@ -41,7 +40,7 @@ class SessionRequest(Protocol):
 
 
 class Session:
-    """What the gateway knows of one client, and the client's open requests. Belongs to the gateway's event loop.
+    """The gateway's state for one client, and the client's open requests. Belongs to the gateway's event loop.
 
     It is an audience (see `Audience`).
     """
@@ -51,31 +50,31 @@ class Session:
         self.view = view
         """The session is valid only at the path of this view."""
         self.owner = owner
-        """The principal that opened the session. For others it does not exist."""
+        """The principal that opened the session. For other principals the session does not exist."""
         self.identity = "" if owner is None else owner.name
         self.revision = ""
-        """The revision that `initialize` agreed on; "" before."""
+        """The revision agreed on by `initialize`; "" before."""
         self.capabilities: Mapping[str, Any] = {}
         self.program = ""
-        """Name and version that the client gave, cut to a maximum length."""
+        """The client's name and version of itself, cut to a maximum length."""
         self.log_level: str | None = None
         self.mark = hashlib.sha256(identifier.encode()).hexdigest()[:16]
-        """Names the session in the audit. The id itself could let a reader use the session."""
+        """The session's name in the audit. The id itself would let a reader use the session."""
         self.lasts = False
-        """Whether the session ends with the client's connection, and not for being idle."""
+        """Whether the session ends with the client's connection, and not because it is idle."""
         self.requests: dict[RequestId, SessionRequest] = {}
         """Open requests by the client's ids."""
         self.used_at = 0.0
-        """When the client last sent a message, or was last found with an open request; a reading of the clock."""
+        """Clock reading of the client's last message, or of the last sweep that found an open request."""
         self._streams: list[MessageStream] = []
         self._kept_changes: dict[bytes, None] = {}
-        """Notifications about changes that came while there was no stream, without duplicates."""
+        """Notifications about changes from times without a stream, without duplicates."""
         self._asked: dict[RequestId, Answer] = {}
         self._numbers = itertools.count(1)
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no open requests and no streams, so that it may be ended for another session."""
+        """Whether the session has no open requests and no streams, so that it may end to make room for another."""
         return not self.requests and not self._streams
 
     # The server's stream.
@@ -96,7 +95,7 @@ class Session:
 
     def _changed(self, message: bytes) -> None:
         if self._streams:
-            # One message must not go to several streams.
+            # The specification forbids to send one message on several streams.
             self._streams[-1].send(message)
         elif len(self._kept_changes) < _MAX_KEPT_CHANGES:
             self._kept_changes[message] = None
@@ -130,7 +129,7 @@ class Session:
         return withdraw
 
     def answered(self, identifier: RequestId, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
-        """Pass on the client's answer to a request. Answers to unknown requests are ignored."""
+        """Pass on the client's answer to a request of the gateway. Answers to unknown requests are ignored."""
         answer = self._asked.pop(identifier, None)
         if answer is not None:
             answer(result, refusal)
@@ -156,7 +155,7 @@ class Sessions:
     def __init__(
         self, changes: Notifier, clock: Callable[[], float], *, most: int, idle_seconds: float, prefix: str = ""
     ) -> None:
-        """If there are `most` sessions, a new one may end another, see `_to_make_room`. Ids begin with `prefix`."""
+        """With `most` sessions, a new one may end another, see `_to_make_room`. Ids begin with `prefix`."""
         self._changes = changes
         self._clock = clock
         self.most = most
@@ -165,9 +164,8 @@ class Sessions:
         self._idle_seconds = idle_seconds
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._counts: Counter[Principal | None] = Counter()
-        """Number of sessions of each principal."""
         self.on_ended: Callable[[Session], None] = lambda _: None
-        """Called with each session that has ended."""
+        """Called with each session that ends."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -176,7 +174,7 @@ class Sessions:
         return iter(self._sessions.values())
 
     def close(self) -> None:
-        """Open no further sessions."""
+        """Refuse to open further sessions."""
         self._is_closed = True
 
     def open(self, view: View, owner: Principal | None) -> Session | None:
@@ -196,11 +194,11 @@ class Sessions:
         return session
 
     def _to_make_room(self, newcomer: Principal | None) -> Session | None:
-        """The session to end for a new one; None if there is none.
+        """The session that ends for a new one; None if no session may end.
 
         It is the least recently used idle session of the principal with the most sessions. If that principal has no
-        idle session, the principal with the next highest number follows. The newcomer's own turn is the last one. A
-        principal with more than half of all sessions, all of them in use, loses one to another principal.
+        idle session, the principal with the next most sessions follows. The newcomer's own sessions come last. A
+        principal that uses more than half of all sessions loses one of them even if none is idle.
         """
         for owner, count in self._counts.most_common():
             own = [session for session in self if session.owner == owner]
@@ -212,11 +210,11 @@ class Sessions:
         return None
 
     def find(self, identifier: str, view: View, owner: Principal | None) -> Session | None:
-        """The session with this id; None if it belongs to another view or owner. It counts as used now."""
+        """The session with this id, which counts as used now; None if it belongs to another view or owner."""
         session = self._sessions.get(identifier)
         if session is None or session.view is not view or session.owner != owner:
             return None
-        # Equal by name, but with the current profile.
+        # The principal is equal by name, and has the current profile.
         session.owner = owner
         self._use(session)
         return session
@@ -240,11 +238,12 @@ class Sessions:
             self.on_ended(session)
 
     def end_idle(self) -> None:
-        """End sessions that were not used for long. Call it at intervals."""
+        """End sessions that were not used for long. The gateway calls it at intervals."""
         long_ago = self._clock() - self._idle_seconds
         for session in list(self):
             if session.requests or session.lasts:
-                # The idle time begins after the last call. Streams do not count: proxies keep those of dead clients.
+                # The idle time begins after the last call. Streams do not count, because proxies keep the streams of
+                # dead clients.
                 self._use(session)
             elif session.used_at <= long_ago:
                 self.end(session)

@@ -55,7 +55,7 @@ class _AsgiResponder:
 async def serve_request(
     endpoint: Endpoint, scope: Scope, receive: Receive, send: Send, *, max_body: int, body_seconds: float
 ) -> None:
-    """Answer one request of the type ``http``, whose body has `max_body` bytes at most and comes in `body_seconds`."""
+    """Answer one HTTP request, whose body may have `max_body` bytes and must arrive within `body_seconds`."""
     responder = _AsgiResponder()
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
     address: str | None = scope["client"][0] if scope.get("client") else None
@@ -72,7 +72,7 @@ async def serve_request(
         if body is None:
             return
         if isinstance(body, Refused):
-            # Close the connection: the rest of the body would be read as the next request.
+            # Close the connection, because the server would read the rest of the body as the next request.
             refuse(responder, body, (b"connection", b"close"))
         else:
             endpoint.handle(head._replace(body=body), responder)
@@ -106,7 +106,7 @@ async def _respond(responder: _AsgiResponder, receive: Receive, send: Send) -> N
 
 
 async def _body(receive: Receive, most: int, refusal: Callable[[], Refused | None]) -> bytes | Refused | None:
-    """The body; None if the client has gone; `Refused` if it is longer than `most`, or large and refused."""
+    """The body; None if the client has gone; `Refused` if it is longer than `most`, or if it is large and refused."""
     body: bytes | bytearray = b""
     is_large = False
     while (message := await receive())["type"] != "http.disconnect":
@@ -121,7 +121,7 @@ async def _body(receive: Receive, most: int, refusal: Callable[[], Refused | Non
         if not message.get("more_body"):
             return bytes(body + part) if body else part
         if isinstance(body, bytes):
-            # A body may come in many small parts. Appending each to `bytes` would copy everything.
+            # A body may come in many small parts, and `bytes` would be copied for each of them.
             body = bytearray(body)
         body += part
     return None

@@ -1,7 +1,7 @@
 """`Endpoint`: Streamable HTTP of both eras, independent of the HTTP server (specification, "Streamable HTTP").
 
-The HTTP server passes a complete request, and a `Responder` for the response. An ordinary call needs no task: its
-result comes by a callback.
+The HTTP server passes a complete request, and a `Responder` for the response. An ordinary call needs no task, because
+its result comes by a callback.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class Endpoint:
         self._refusals = checks.refusals
         self._shares = checks.shares
         self.access: Access | None = None
-        """Finds the client of a request; None if each request may do everything."""
+        """Finds the client of a request; None if every request may do everything."""
 
     def takes(self, path: str) -> bool:
-        """Whether requests for this path come here."""
-        # Responses have the order of the requests, so even a probe may share a connection with calls.
+        """Whether the endpoint answers requests for this path."""
+        # Responses keep the order of the requests, so even a probe may share a connection with calls.
         return path.startswith("/")
 
     def is_probe(self, path: str) -> bool:
-        """Whether this path is answered even with too many connections."""
+        """Whether the endpoint answers this path even when there are too many connections."""
         return path in (HEALTH, READY)
 
     def refusal(self, head: HttpRequest, held: list[Callable[[], None]]) -> Refused | None:
@@ -74,7 +74,7 @@ class Endpoint:
         if isinstance(found, Refused):
             self._note(found, head)
             return found
-        # Clients whose tokens are not verified yet share one bound.
+        # Clients with unverified tokens share one bound.
         client = "" if isinstance(found, Pending) else (found or ANONYMOUS).name
         declared = head.headers.get(b"content-length", b"")
         size = int(declared) if declared.isdigit() else DEFAULT_MAX_BODY
@@ -87,9 +87,9 @@ class Endpoint:
         return None
 
     def handle(self, request: HttpRequest, responder: Responder, judged: Principal | Refused | None = None) -> None:
-        """Answer one HTTP request, now or later. `judged` is the result if its token was verified later.
+        """Answer one HTTP request, now or later. `judged` is the result if the token was verified later.
 
-        If the client closes the connection first, its request is cancelled. The handshake era does not ask for that,
+        If the client closes the connection first, its request is cancelled. The handshake era does not require that,
         but no answer could reach the client.
         """
         path, access = request.path, self.access
@@ -149,7 +149,7 @@ class Endpoint:
             params = message.params or {}
             meta: dict[str, Any] = member(params, "_meta", dict) or {}
             session: Session | None = None
-            # `HttpReply` sends these with the answer. `_end_unopened` removes the session if `initialize` fails.
+            # `HttpReply` sends these with the answer. `_end_unopened` empties them if `initialize` fails.
             headers: list[tuple[bytes, bytes]] = []
             if is_stateless(http.headers, meta):
                 if message.method is None:
@@ -187,7 +187,7 @@ class Endpoint:
             responder.finish(refused.status, JSON, refusal)
 
     def _end_unopened(self, session: Session, headers: list[tuple[bytes, bytes]]) -> None:
-        """End the session if `initialize` failed or the client has gone: no client knows its id."""
+        """End the session if `initialize` failed or the client has gone, because no client knows its id."""
         if not session.revision:
             headers.clear()
             self._sessions.end(session)
@@ -219,7 +219,7 @@ class Endpoint:
         return session
 
     def _of_session(self, http: HttpRequest, responder: Responder, view: View, owner: Principal | None) -> None:
-        """GET opens a stream of a session; DELETE ends the session."""
+        """Answer GET, which opens a stream of a session, and DELETE, which ends the session."""
         if _SESSION not in http.headers:
             message = f"Without a session there is no {http.method}; use POST"
             refuse(responder, Refused(405, message, ((b"allow", b"POST"),)))

@@ -18,19 +18,21 @@ STREAM: Headers = [
 _COMMENT = b": keep-alive\n\n"
 
 MAX_UNSENT = 512 * 1024
-"""Most unsent bytes on one connection of a slow client. Beyond this, a reply sends only its answer, and a stream ends.
-So a client's streams stay within its `unreadBytesPerClient`."""
+"""Unsent bytes on one connection of a slow client. Beyond this, a reply sends only its answer, and a stream ends.
+
+So a client's streams stay within its `unreadBytesPerClient`.
+"""
 
 
 class KeepAlive:
-    """Sends a comment on responses that were silent for a while, so that proxies do not close them.
+    """Sends comments on silent responses, so that proxies do not close them.
 
     Belongs to the gateway's event loop, which calls `sweep` at intervals.
     """
 
     def __init__(self) -> None:
         self.replies: dict[HttpReply, bool] = {}
-        """Open replies, with whether the last sweep has seen them. Replies add and remove themselves."""
+        """Open replies, each with whether the last sweep has seen it. Replies add and remove themselves."""
         self.streams: dict[HttpStream, None] = {}
 
     def sweep(self) -> None:
@@ -49,14 +51,13 @@ def _event(message: bytes) -> bytes:
 
 
 class HttpReply:
-    """See `Reply`. It becomes an event stream if a message comes before the answer, or if the answer takes long."""
+    """See `Reply`. It becomes an event stream if a message precedes the answer, or if the answer takes long."""
 
     __slots__ = ("_headers", "_is_open", "_keep_alive", "_responder", "accepts_messages")
 
     def __init__(
         self, responder: Responder, keep_alive: KeepAlive, headers: Headers, *, accepts_messages: bool
     ) -> None:
-        """`headers` are added to the response. `accepts_messages` says whether the client accepts streams."""
         self._responder = responder
         self._keep_alive = keep_alive
         self._headers = headers
@@ -109,7 +110,7 @@ class HttpStream:
 
     def __init__(self, responder: Responder, keep_alive: KeepAlive, owner: Principal | None = None) -> None:
         self.owner = owner
-        """The client that opened it, with the token of that request."""
+        """The client that opened the stream, with the token of that request."""
         self.on_over: Callable[[], None] = lambda: None
         """Called once, when the gateway ends the stream or the client has closed the connection."""
         self._responder = responder

@@ -15,7 +15,7 @@ from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.messages import INVALID_REQUEST, RequestId
 
 Write = Callable[[bytes], None]
-"""Sends a message, given without a line end. Never waits."""
+"""Sends a message without its line end. Never waits."""
 
 
 class _LineReply:
@@ -23,7 +23,7 @@ class _LineReply:
 
     accepts_messages = True
     unread = 0
-    """The only client shares with nobody."""
+    """There is only one client, so it shares no limit."""
 
     def __init__(self, write: Write) -> None:
         self.send = write
@@ -32,13 +32,13 @@ class _LineReply:
         self.send(message)
 
     def abandon(self) -> None:
-        """A cancelled request has no answer."""
+        """Does nothing: a cancelled request has no answer."""
 
     def forget(self) -> None:
-        """Nothing to forget: all requests share the connection."""
+        """Does nothing: all requests share the connection."""
 
     def end(self) -> None:
-        """The stream ends with the connection."""
+        """Does nothing: the stream ends with the connection."""
 
 
 class LineClient:
@@ -74,7 +74,7 @@ class LineClient:
                 self._reply.send(encode_error(identifier, refused.code, refused.message, refused.data))
 
     def end(self) -> None:
-        """The client has gone: cancel its requests."""
+        """Cancel the client's requests, because it has gone."""
         self._end_session()
         for request in list(self._requests.values()):
             request.cancel("the client has gone", is_gone=True)

@@ -31,13 +31,13 @@ _BYTES = 24
 
 
 class ClientOwner(NamedTuple):
-    """The owner of the process that a client has for all its requests."""
+    """The owner of the single process that serves all requests of a client."""
 
     identity: str
 
 
 def identity_of(owner: object) -> str:
-    """The name of the client behind an owner (a session, a `ClientOwner` or a handle); "" without one."""
+    """The client's name behind an owner (a session, a `ClientOwner` or a handle); "" without one."""
     found: str = getattr(owner, "identity", "")
     return found
 
@@ -53,15 +53,13 @@ class UnknownHandle(RequestRefused):
 
 @dataclass(eq=False)
 class Handle:
-    """A client's right to its instances, and their owner. Handles are compared by identity."""
+    """A client's right to its own instances, and their owner. Compared by identity."""
 
     text: str
     identity: str
-    """The client that got the handle."""
+    """The client that received the handle."""
     used_at: float = 0.0
-    """A reading of the clock, in seconds."""
     under_way: int = 0
-    """Number of open requests that use it."""
 
 
 class Handles:
@@ -78,8 +76,8 @@ class Handles:
     ) -> None:
         """With `most` handles, a new one ends the least recently used unused one of the client with the most handles.
 
-        A client with `most_each()` handles loses one of its own for each further one. A handle ends if it was not used
-        for `idle_seconds`. `on_expired` is called with each handle that ends.
+        A client with `most_each()` handles loses one of them for each new one. A handle ends after `idle_seconds`
+        without use. `on_expired` is called with each handle that ends.
         """
         self._clock = clock
         self._on_expired = on_expired
@@ -92,9 +90,9 @@ class Handles:
         return len(self._handles)
 
     def use(self, given: object, identity: str) -> Handle:
-        """The handle of a request of the client `identity`: the `given` one, or a new one for "new".
+        """The handle for a request of the client `identity`: the `given` one, or a new one for "new".
 
-        `done` must follow. Raises UnknownHandle, and RequestRefused if there are too many.
+        The caller must call `done` later. Raises UnknownHandle, and RequestRefused if there are too many.
         """
         self.expire()
         if given == _NEW:
@@ -116,11 +114,10 @@ class Handles:
         handle.under_way -= 1
         handle.used_at = self._clock()
         if handle.text in self._handles:
-            # Keep the order of `used_at`.
+            # Keep the handles in the order of `used_at`.
             self._handles.move_to_end(handle.text)
 
     def end(self, handle: Handle) -> None:
-        """Make the handle invalid."""
         if self._handles.pop(handle.text, None) is not None:
             self._on_expired(handle)
 
@@ -151,7 +148,7 @@ class Handles:
 def with_handle(result: bytes, handle: Handle) -> bytes:
     """Add the handle to a result, a JSON object."""
     if may_have(result, b'"_meta"'):
-        # Values stay encoded: a number may be too large to be decoded.
+        # Values stay encoded, because a number may be too large to be decoded.
         members = _members.decode(result)
         meta = members.get("_meta", _NO_META)
         own = {**(_members.decode(meta) if bytes(meta)[:1] == b"{" else {}), HANDLE_KEY: handle.text}

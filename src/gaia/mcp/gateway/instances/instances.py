@@ -1,6 +1,6 @@
 """`InstancePool`: the processes of one server whose sessions or clients have their own.
 
-A process belongs to one owner until the owner is gone, and to no other after it, because it may remember the owner's
+A process belongs to one owner until the owner is gone, and never to another owner, because it may remember the owner's
 data. One started process is kept as a spare, so that a new owner does not wait for a start. Unused processes stop after
 the `idleStop` of their entry. The next call of the owner starts them again.
 """
@@ -27,10 +27,10 @@ from gaia.runtime.log import exception_text, get_logger
 logger = get_logger(__name__)
 
 _AT_REST = (ServerState.EXITED, ServerState.CLOSED, ServerState.FAILED)
-"""States without a process: ending such an instance loses nothing."""
+"""States without a process. An instance in such a state can end without a loss."""
 
 _SUMS = ("calls", "errors", "restarts", "recyclings", "noise_lines", "noise_bytes")
-"""Figures of a status that only grow. Those of ended instances are kept."""
+"""Figures of a status that only grow. The pool keeps the figures of ended instances."""
 _GAUGES = ("in_flight", "queued")
 
 
@@ -41,7 +41,7 @@ class _Instance:
     client: MCPClient
     happened: Callable[[Event], None]
     entry: ServerConfig | None
-    """The server's entry when this instance was made or last renewed."""
+    """The server's entry when the instance was made or last renewed."""
 
 
 @dataclass(eq=False)
@@ -50,11 +50,11 @@ class InstancePool:
 
     manager: MCPClientManager
     shared: MCPClient
-    """The manager's client of the server, whose entry counts."""
+    """The manager's own client of the server, whose entry applies."""
     on_event: Callable[[MCPClient, Event], None] = lambda *_: None
-    """Called with the events of each instance, on any thread, so it must be quick."""
+    """Receives the events of each instance, on any thread, so it must return at once."""
     most_each: Callable[[], int | None] = lambda: None
-    """How many instances one client may have; None: half of all."""
+    """The number of instances that one client may have; None means half of all."""
     _owned: OrderedDict[Hashable, _Instance] = field(default_factory=OrderedDict)
     """By owner, least recently used first."""
     _spare: _Instance | None = None
@@ -63,13 +63,12 @@ class InstancePool:
     _is_closed: bool = False
 
     def __len__(self) -> int:
-        """The number of instances with an owner."""
         return len(self._owned)
 
     def client_of(self, owner: Hashable) -> MCPClient:
-        """The client of the owner's process. It is made if needed; that takes about a millisecond, without a start.
+        """The client of the owner's process. Making one takes about a millisecond, because nothing waits for its start.
 
-        Raises Overloaded if there are too many, or if the server is being removed.
+        Raises Overloaded if there are too many instances, or if the server is being removed.
         """
         instance = self._owned.get(owner)
         if instance is None:
@@ -82,7 +81,7 @@ class InstancePool:
         return instance.client
 
     def release(self, owner: Hashable) -> None:
-        """The owner is gone: end its process."""
+        """End the process of an owner that is gone."""
         instance = self._owned.pop(owner, None)
         if instance is not None:
             self._end(instance.client)
@@ -91,7 +90,7 @@ class InstancePool:
         return next((owner for owner, instance in self._owned.items() if instance.client is client), None)
 
     def status(self, shared: ServerStatus) -> ServerStatus:
-        """The status of the shared process, plus the figures of all instances, ended ones included."""
+        """The status of the shared process plus the figures of all instances, including ended ones."""
         statuses = [client.status for client in self.clients()]
         if not statuses and not any(self._ended.values()):
             return shared
@@ -102,14 +101,13 @@ class InstancePool:
         return msgspec.structs.replace(shared, instances=len(statuses), **figures)
 
     def clients(self) -> list[MCPClient]:
-        """Those of all instances, and of the spare."""
         spare = [] if self._spare is None else [self._spare]
         return [instance.client for instance in (*self._owned.values(), *spare)]
 
     def close(self, *, at_once: bool = False) -> list[Callable[[], None]]:
-        """Begin to end all instances. The returned functions wait for the ends.
+        """Begin to end all instances. Each returned function waits for one end.
 
-        Calls have the `drainTimeout` of their entry to finish, unless `at_once`.
+        Unless `at_once`, calls have the `drainTimeout` of the server's entry to finish.
         """
         clients = self.clients()
         self._is_closed = True
@@ -156,7 +154,7 @@ class InstancePool:
         stop_soon(partial(_disconnect, client, 0.0))
 
     def _keep_spare(self) -> None:
-        """Start a spare for the next owner. Without one, the next owner waits for a start."""
+        """Start a spare, without which the next owner would wait for a start."""
         entry = self._entry
         if entry is not None and (entry.lazy or len(self._owned) >= entry.max_instances):
             return
@@ -173,14 +171,14 @@ class InstancePool:
 
         client = self.manager._engine.factory.new_instance(self.shared.name, happened)
         if (level := self.shared._engine.subscriptions.log_level) is not None:
-            # The log level that some client wants applies to all processes.
+            # The log level that any client has asked for applies to all processes.
             client._engine.subscriptions.set_log_level(level)
         # With `keep_trying`, this does not wait for the process.
         client.connect(keep_trying=True)
         return _Instance(client, happened, self._entry)
 
     def _check_share(self, identity: str) -> None:
-        """Make room if a client has as many instances as it may have. Raises Overloaded if all of them run."""
+        """Make room if a client has as many instances as it may have. Raises Overloaded if every one is in use."""
         entry = self._entry
         if not identity or entry is None:
             return
@@ -193,7 +191,7 @@ class InstancePool:
             )
 
     def _drop_one_at_rest(self, owners: Iterable[Hashable]) -> bool:
-        """End the first instance of these owners that has no process. False if there is none."""
+        """End the first of these owners' instances that has no process. False if there is none."""
         for owner in owners:
             instance = self._owned[owner]
             if instance.client.state in _AT_REST and instance.client.status.queued == 0:

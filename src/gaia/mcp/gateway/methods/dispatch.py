@@ -30,7 +30,7 @@ Handler = Callable[[PendingRequest], None]
 
 
 def _limited(handler: Handler) -> Handler:
-    """Wrap a handler of requests that the gateway answers itself. They count for the client's own limits."""
+    """Wrap a handler of requests that the gateway answers itself. The client's own limits apply to them."""
 
     def begin(request: PendingRequest) -> None:
         limits, client = request.view.checks.limits, request.principal or ANONYMOUS
@@ -90,7 +90,7 @@ def dispatch(request: PendingRequest) -> None:
 
 
 def take_message(session: Session, message: ClientMessage) -> None:
-    """Handle a message that is not answered. Raises `RequestRefused` for a malformed response."""
+    """Handle a message that needs no answer. Raises `RequestRefused` for a malformed response."""
     if message.method is None:
         _take_response(session, message)
     else:
@@ -102,7 +102,7 @@ def take_cancellation(message: ClientMessage, requests: Mapping[RequestId, Sessi
     if message.method == "notifications/cancelled":
         identifier: RequestId | None = member(message.params or {}, "requestId", int | str)  # type: ignore[arg-type]  # no type is the type of a union
         request = None if identifier is None else requests.get(identifier)
-        # The specification forbids to cancel `initialize`.
+        # The specification forbids clients to cancel `initialize`.
         if request is not None and request.method != "initialize":
             request.cancel("cancelled by the client")
 

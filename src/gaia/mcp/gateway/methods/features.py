@@ -21,7 +21,7 @@ from gaia.mcp.protocol.messages import INVALID_PARAMS
 def _listing(
     wait: Callable[[View, Callable[[], None]], None], merged: Callable[[View], MergedList]
 ) -> Callable[[PendingRequest], None]:
-    """The handler of a method that lists something: it answers with a page of a `merged` list, after a `wait`."""
+    """A handler that waits until the servers have listed, and answers with a page of the merged list."""
 
     def handle(request: PendingRequest) -> None:
         cursor, view = member(request.params, "cursor", str), request.view
@@ -46,7 +46,7 @@ def call_tool(request: PendingRequest, *, has_waited: bool = False) -> None:
         if has_waited:
             refuse_unknown(request, "tool", name)
         else:
-            # Its server may be about to list it.
+            # The tool's server may be about to list it.
             request.view.when_settled(later(request, lambda: call_tool(request, has_waited=True)))
         return
     if request.headers is not None and (marks := request.view.tools().marks.get(name)):
@@ -61,7 +61,7 @@ def get_prompt(request: PendingRequest) -> None:
 
 
 def _with_prompt(request: PendingRequest, name: str, params: Callable[[str], dict[str, Any]]) -> None:
-    """Pass a request on to the server of a prompt. `params` makes them of the server's own name of it."""
+    """Pass a request on to a prompt's server. `params` makes the params from the server's own name of the prompt."""
 
     def pass_on() -> None:
         found = request.view.prompts().routes.get(name)
@@ -83,7 +83,10 @@ def read_resource(request: PendingRequest) -> None:
 def _read(
     request: PendingRequest, uri: str, servers: list[UpstreamServer], first: tuple[str, MCPError] | None = None
 ) -> None:
-    """Ask the first of `servers`, and the next if it does not know the resource. `first` is the first error."""
+    """Ask the first of `servers`, and the next one if it does not know the resource.
+
+    `first` is the first server's error.
+    """
     if not servers:
         error = JsonRpcError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
         record_unknown(request, shown_uri(uri), "not_found", lambda: fail(request, "", error))
@@ -98,14 +101,17 @@ def _read(
         if others:
             _read(request, uri, others, found)
         else:
-            # The first server most likely knows what is wrong with the URI.
+            # The first server is the most likely owner of the URI, so its error counts.
             fail(request, *found)
 
     relay(request, server, request.forwarded(uri=uri), shown_uri(uri), failed)
 
 
 def _in_words_of(request: PendingRequest, server: UpstreamServer, uri: str, error: JsonRpcError) -> JsonRpcError:
-    """The error with the code of the client's revision. The stateless era has no code for a missing resource."""
+    """The error with the code of the client's revision.
+
+    The stateless era has no code of its own for a missing resource.
+    """
     is_missing = isinstance(error.data, Mapping) and error.data.get("uri") == uri
     if is_missing and server.speaks_stateless and not request.is_stateless:
         return JsonRpcError(RESOURCE_NOT_FOUND, error.message, error.data)
@@ -144,7 +150,7 @@ def _complete_resource(request: PendingRequest, uri: str) -> None:
     values = dict(context.arguments) if context is not None else {}
     if argument is not None:
         values[argument.name] = argument.value
-    # Some URIs of a template may be hidden from the client.
+    # The client's profile may hide some URIs of a template.
     if not request.view.sees_resource(found[0].name, expanded(uri, values)):
         refuse_unknown(request, "resource template", shown_uri(uri))
         return

@@ -19,10 +19,10 @@ from gaia.mcp.protocol.messages import INVALID_PARAMS
 _INFO = {"name": GATEWAY_NAME, "version": __version__}
 
 _MAX_SAID = 64 * 1024
-"""Most bytes of the client's capabilities and of its `clientInfo`. The session keeps them."""
+"""Bytes of the client's capabilities and of its `clientInfo`, which the session keeps."""
 
 _MAX_NAME = 100
-"""Most characters of the name of the client's program, and of its version."""
+"""Characters of the name of the client's program, and of its version."""
 
 
 def initialize(request: PendingRequest) -> None:
@@ -55,7 +55,7 @@ def discover(request: PendingRequest) -> None:
 
 
 def _introduce(request: PendingRequest, facts: dict[str, Any]) -> None:
-    """Answer with these facts, and with what the servers offer."""
+    """Answer with these facts and with the servers' capabilities and instructions."""
     result = {**facts, "capabilities": _capabilities(request.view)}
     if (instructions := _instructions(request.view)) is not None:
         result["instructions"] = instructions
@@ -70,9 +70,9 @@ _PERHAPS: Mapping[str, Any] = {"prompts": {}, "resources": {}}
 
 
 def _capabilities(view: View) -> dict[str, Any]:
-    """The capabilities that any server has declared. Lists can change, because servers come and go.
+    """The union of the servers' declared capabilities. All lists can change, because servers come and go.
 
-    A server that was never ready may turn out to have prompts and resources, and a session outlives the start.
+    A server that was never ready may turn out to have prompts and resources, and a session may outlive the start.
     """
     declared = [server.capabilities or _PERHAPS for server in view.servers()]
     capabilities: dict[str, Any] = {"tools": {"listChanged": True}}
@@ -90,7 +90,7 @@ def _capabilities(view: View) -> dict[str, Any]:
 
 
 def _instructions(view: View) -> str | None:
-    """The instructions of each server, under its name."""
+    """The instructions of all servers, each under its server's name."""
     found = [(server.name, server.client.instructions) for server in view.servers()]
     if view.server is not None:
         return found[0][1] if found else None
@@ -104,7 +104,7 @@ def set_level(request: PendingRequest) -> None:
     if level not in LOG_LEVELS:
         raise RequestRefused(INVALID_PARAMS, f"level: has to be one of {', '.join(LOG_LEVELS)}")
     session.log_level = level
-    # Servers get the most detailed level that any client wants. Each client gets only messages of its own level.
+    # Servers get the most detailed level that any client wants. Each client receives only messages of its own level.
     for server in request.view.servers():
         server.want_log_level(level)
     request.succeed(EMPTY_RESULT)

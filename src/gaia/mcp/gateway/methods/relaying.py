@@ -48,16 +48,16 @@ logger = get_logger(__name__)
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-")
 
 RESOURCE_NOT_FOUND = -32002
-"""The code up to revision 2025-11-25."""
+"""The error code up to revision 2025-11-25."""
 
 _STATUS = {METHOD_NOT_FOUND: 404, MISSING_CAPABILITY: 400}
-"""HTTP statuses other than 200 for error codes, in the stateless era."""
+"""The HTTP statuses of error codes in the stateless era, where they are not 200."""
 
 _OWN_AFFAIRS = frozenset({HEADER_MISMATCH, UNSUPPORTED_VERSION})
-"""Errors about the messages between gateway and server. The client's own message did not cause them."""
+"""Errors about the messages between gateway and server, which the client's own message did not cause."""
 
 _LARGE_RESULT = 64 * 1024
-"""Bytes. Smaller results are sent even to a client that has left much unread."""
+"""Bytes. Smaller results go even to a client with many unread bytes."""
 
 _HOST_DETAILS = {
     "server_unavailable": "it is unavailable",
@@ -68,7 +68,7 @@ _HOST_DETAILS = {
     "needs_authorization": "the gateway has to log in at it",
     "http": "the HTTP request to it failed",
 }
-"""Replacements for errors whose messages name programs, folders or URLs, or quote a server. For named clients."""
+"""Replacements for messages that name programs, folders or URLs, or quote a server. Named clients see them."""
 
 _DELIVERY = {
     "not_sent": "the server has not received it",
@@ -85,9 +85,11 @@ def relay(
     target: str,
     failed: OnFailed | None = None,
 ) -> None:
-    """Pass a request on with other `params`, once the limits admit it. `failed` gets an error in place of the client.
+    """Pass a request on with other `params`, once the limits admit it.
 
-    `target` is the server's name of the tool or prompt, or a URI. The audit has its line before the client gets the
+    `failed` receives an error instead of the client.
+
+    `target` is the server's name of the tool or prompt, or a URI. The audit writes its line before the client gets the
     answer.
     """
     owner, handle = request.owner_at(server)
@@ -95,7 +97,7 @@ def relay(
     request.on_cancelled = passed.cancelled
 
     def new_call() -> RelayedCall | None:
-        """The call to start; None if a parked call continues instead."""
+        """The call to start; None if a parked call continues."""
         process, rounds, method = server.process_of(owner), request.view.rounds, request.method
         binding = binding_of(server.name, request.identity, method, params) if "requestState" in params else None
         parked = None if binding is None else rounds.opened(params, binding)
@@ -137,24 +139,24 @@ def relay(
 
 @dataclass(slots=True, eq=False)
 class _PassedRequest:
-    """A request that is passed on to a server, as the limits, the audit and the counts see it."""
+    """A request on its way to a server, as the limits, the audit and the counts see it."""
 
     request: PendingRequest
     server: str | None
     """None if no server has the target."""
     target: str
     handle: Handle | None = None
-    """A new handle, which is added to the result."""
+    """A new handle for the result."""
     failed: OnFailed | None = None
     begun: float = field(default_factory=time.monotonic)
     admission: Admission | None = None
     call: OngoingCall | None = None
     observation: Observation | None = None
     is_over: bool = False
-    """Whether the call is over. The audit may still hold the answer back."""
+    """Whether the call is over. The audit may still hold back the answer."""
 
     def __enter__(self) -> None:
-        """Pass the request on. An error in the block ends it: nothing else would."""
+        """Begin to pass the request on. An error in the block ends the request, because no other code would."""
 
     def __exit__(self, _: object, error: BaseException | None, trace: object) -> bool:
         if not isinstance(error, Exception):
@@ -214,12 +216,12 @@ class _PassedRequest:
         return self.target if self.request.method == "tools/call" else None
 
     def labels(self) -> dict[str, str]:
-        """Labels of metrics. Clients of an issuer count as one, to keep the number of values small."""
+        """Labels of metrics. All clients of an issuer count as one, so that the number of values stays small."""
         client = metric_name((self.request.principal or ANONYMOUS).name)
         return {names.SERVER_NAME: self.server or "", names.GATEWAY_CLIENT: client}
 
     def record(self, outcome: str, delivery: Any, then: Callable[[], None], size: int = 0) -> None:
-        """Record the end in the audit, which then calls `then`. Without an audit, only call `then`."""
+        """Record the end in the audit, which then calls `then`. Without an audit, call `then` at once."""
         request = self.request
         audit = request.view.checks.audit
         if audit is None:
@@ -250,8 +252,8 @@ class _PassedRequest:
     def _trace_id(self) -> str:
         """The id of the trace for the audit.
 
-        It is the client's trace, which the gateway's spans continue (W3C Trace Context), or the gateway's own one.
-        Without tracing it is random, and serves as the name of the line.
+        It is the client's trace, which the gateway's spans continue (W3C Trace Context), or else the gateway's own
+        trace. Without tracing it is random, and names the line.
         """
         found = _TRACEPARENT.match(str(self.request.meta.get("traceparent", "")))
         if found is not None:
@@ -260,21 +262,21 @@ class _PassedRequest:
 
 
 def refuse_unknown(request: PendingRequest, what: str, name: str) -> None:
-    """Answer a request for something that does not exist, or that the client may not see."""
+    """Answer a request for a thing that does not exist or that the client may not see."""
     outcome = "unknown_tool" if what == "tool" else "not_found"
     request.view.checks.counts.add(request.principal, "", outcome, 0.0)
     record_unknown(request, name, outcome, lambda: request.fail(INVALID_PARAMS, f"Unknown {what}: {name}"))
 
 
 def record_unknown(request: PendingRequest, name: str, outcome: str, then: Callable[[], None]) -> None:
-    """Record a request for something that does not exist, then answer it."""
+    """Record a request for a thing that does not exist, then call `then`, which answers it."""
     _PassedRequest(request, None, name).record(outcome, "not_sent", then)
 
 
 def fail(request: PendingRequest, server: str, error: MCPError) -> None:
-    """Answer with the server's error, or with an error of the way there that says whether the server may have acted."""
+    """Answer with the server's error, or with a relaying error that says whether the server may have acted."""
     if isinstance(error, JsonRpcError):
-        # The stateless era has no code for a missing resource.
+        # The stateless era has no code of its own for a missing resource.
         code = INVALID_PARAMS if request.is_stateless and error.code == RESOURCE_NOT_FOUND else error.code
         if code in _OWN_AFFAIRS:
             text = f"the gateway and server {server!r} do not understand one another: {error.message}"
@@ -286,7 +288,7 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
     # The gateway's own circuit breaker names no host, so its message is shown.
     message, short = error.message, None if isinstance(error, CircuitOpen) else _HOST_DETAILS.get(error.error_type)
     if request.principal is not None and short is not None:
-        # A client with a name may be on another machine.
+        # A client with a name may be on another machine, so details of this host are withheld.
         client = request.principal.name
         suppressed = request.view.checks.withheld.passes((server, client, error.error_type))
         if suppressed is not None:
@@ -294,7 +296,7 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
         hint = error.next_attempt if isinstance(error, ServerUnavailable) else ""
         message = f"server {server!r}: {short}{hint}; the log of the gateway has the reason"
     details, words = details_of(server, error, delivery), f" ({_DELIVERY[delivery]})"
-    # The words are there already if the server is a gateway.
+    # If the server is a gateway, its message already has these words.
     text = message.removesuffix(words) + words
     if delivery == "not_sent":
         request.fail(NOT_SENT, text, details)
@@ -305,7 +307,7 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
 
 
 def _failed(relayed: Relayed) -> bool | None:
-    """Whether the tool failed; None if the call says nothing about the tool."""
+    """Whether the tool failed; None if the end of the call does not show that."""
     error = relayed.error
     if isinstance(error, JsonRpcError) and error.code in names.CALLERS_FAULT:
         return None

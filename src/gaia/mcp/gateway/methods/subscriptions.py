@@ -1,4 +1,4 @@
-"""``subscriptions/listen`` of the stateless era, ``resources/subscribe`` and ``resources/unsubscribe`` of the other."""
+"""Subscriptions: ``subscriptions/listen`` of the stateless era, ``resources/subscribe`` of the handshake era."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _FILTERS: dict[Kind, str] = {
     "resources": "resourcesListChanged",
 }
 _ACKNOWLEDGEMENT_SECONDS = 5.0
-"""Seconds that servers have to accept subscriptions. The acknowledgement leaves out those not accepted by then."""
+"""How long servers may take to accept subscriptions. The acknowledgement leaves out URIs not accepted by then."""
 
 
 class _Listening:
-    """One ``subscriptions/listen``: an audience (see `Audience`). The request's id is the subscription's id."""
+    """One ``subscriptions/listen``, which is an audience (see `Audience`). The request's id names the subscription."""
 
     def __init__(self, request: PendingRequest, kinds: frozenset[Kind]) -> None:
         self._request = request
@@ -67,13 +67,13 @@ class _Listening:
         self._tell("notifications/resources/updated", {"uri": uri})
 
     def server_log(self, message: dict[str, Any]) -> None:
-        """Subscriptions carry no log messages."""
+        """Does nothing: subscriptions carry no log messages."""
 
     def _tell(self, method: str, params: dict[str, Any]) -> None:
         if self.is_acknowledged:
             self._request.notify(method, {**params, "_meta": self._meta})
         else:
-            # The acknowledgement has to come first.
+            # The acknowledgement has to be the first message.
             self._waiting.append((method, params))
 
 
@@ -145,7 +145,7 @@ def _watch(
 ) -> None:
     """Watch a resource in the process that answers this client's requests.
 
-    `done` gets the server's name, None if no server tells changes of the resource, and the error if it refuses.
+    `done` receives the server's name, or None if no server reports changes of the resource; and the server's error.
     """
 
     def known() -> None:

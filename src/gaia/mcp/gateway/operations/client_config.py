@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 NAME = "gaia"
 TOKEN_VARIABLE = "GAIA_GATEWAY_TOKEN"  # noqa: S105 - the name of a variable
-"""The environment variable of the client that has its token."""
+"""The environment variable of the client that holds its token."""
 
 
 class ClientProgram(enum.StrEnum):
@@ -24,11 +24,11 @@ FILES = {
     ClientProgram.VSCODE: ".vscode/mcp.json of a project, or the user's mcp.json",
     ClientProgram.CODEX: "~/.codex/config.toml",
 }
-"""The file of each client, for people."""
+"""The file of each client's configuration, in words."""
 
 
 def config_for_url(program: ClientProgram, url: str, *, with_token: bool) -> str:
-    """The configuration for a gateway over HTTP. It never contains the token, which the client has or asks for."""
+    """The configuration for a gateway over HTTP. It never contains the token itself."""
     match program:
         case ClientProgram.CODEX:
             token = f"bearer_token_env_var = {json.dumps(TOKEN_VARIABLE)}\n" if with_token else ""

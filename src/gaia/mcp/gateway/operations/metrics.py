@@ -33,7 +33,7 @@ _Values = Mapping[Any, float]
 
 
 def metrics_of(status: GatewayStatus, checks: Checks) -> bytes:
-    """The page. Metrics of OpenTelemetry's exporter for Prometheus follow, if this process has loaded it."""
+    """The page as text. If OpenTelemetry's Prometheus exporter is loaded, its metrics follow."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Status(status, checks))
     page: bytes = generate_latest(registry)

@@ -19,20 +19,20 @@ from gaia.serving.responses import JSON, HttpRequest, Responder
 HEALTH, READY, METRICS, STATUS = "/health", "/ready", "/metrics", "/status"
 
 _USABLE = READY_STATES | {ServerState.RESTARTING, ServerState.AUTHORIZING}
-"""States of a server in which calls are answered or wait."""
+"""States of a server in which calls are answered, or wait for a start."""
 
 
 @dataclass(eq=False)
 class OperationPages:
-    """Belongs to the gateway's event loop.
+    """Answers requests for the pages. Belongs to the gateway's event loop.
 
-    ``/health`` and ``/ready`` are for probes, which have no token, and name no server. The other pages need a token if
-    the gateway has clients, and show a client what its profile allows.
+    ``/health`` and ``/ready`` are for probes: they need no token, and name no server. If the gateway has clients, the
+    other pages need a token, and show a client only the part that its profile allows.
     """
 
     _servers: Callable[[], list[ServerStatus]]
     _status: Callable[[Principal | None], GatewayStatus]
-    """Called with the client that asks; None if it may see everything."""
+    """Called with the client that asks, or None if it may see everything."""
     _is_draining: Callable[[], bool]
     _checks: Checks
 
@@ -40,11 +40,11 @@ class OperationPages:
         return path in (HEALTH, READY, METRICS, STATUS) or path.startswith(f"{READY}/")
 
     def are_open(self, request: HttpRequest) -> bool:
-        """Whether the request is answered without a token."""
+        """Whether the page answers this request without a token."""
         return request.path in (HEALTH, READY) or request.method not in ("GET", "HEAD")
 
     def answer(self, request: HttpRequest, responder: Responder, client: Principal | None) -> None:
-        """Answer a request for one of the pages. `client` is None if it may see everything, or is not needed."""
+        """Answer a request for one of the pages. `client` is None if it may see everything, or if the page is open."""
         path = request.path
         if request.method not in ("GET", "HEAD"):
             _finish(responder, 405, {"error": {"message": "Use GET"}}, [(b"allow", b"GET, HEAD")])
@@ -56,7 +56,7 @@ class OperationPages:
             self._show(path, client, responder)
 
     def _ready(self, responder: Responder) -> None:
-        """Whether a load balancer should send calls here. A single failed server is no reason against it."""
+        """Answer whether a load balancer should send calls here. One failed server does not prevent that."""
         if self._is_draining():
             _finish(responder, 503, {"status": "stopping"})
             return
@@ -84,7 +84,7 @@ class OperationPages:
             message = f"/metrics is about all clients: it needs a client with the profile {EVERYTHING.name!r}"
             _finish(responder, 403, {"error": {"message": message}})
         elif path == METRICS:
-            # Imported late: a gateway starts faster, and is seldom scraped within its first second.
+            # Imported late, so that the gateway starts faster. Its first second seldom sees a scrape.
             from prometheus_client import CONTENT_TYPE_LATEST
 
             from gaia.mcp.gateway.operations.metrics import metrics_of
@@ -106,7 +106,7 @@ class OperationPages:
 
 
 def _error_word(status: ServerStatus) -> str | None:
-    """The text for a client that may see the server but is not the operator."""
+    """The text for a client that may see the server but not the operator's messages."""
     return None if status.last_error is None else "the log of the gateway has the reason"
 
 

@@ -15,18 +15,18 @@ from gaia.runtime.log import get_logger
 logger = get_logger(__name__)
 
 Tools = Mapping[str, Collection[str] | None]
-"""Each server's tools, by the server's name; None if they are not known yet."""
+"""Each server's tools by the server's name; None if they are not known yet."""
 
 
 class _Place(NamedTuple):
     where: str
     pattern: str
     profile: Profile
-    """The profile whose servers the pattern is about."""
+    """The profile with the servers to which the pattern applies."""
     is_of_tools: bool
 
     def matches(self, tools: Tools) -> bool | None:
-        """Whether the pattern matches anything; None if that is not known yet."""
+        """Whether the pattern matches a server or a tool; None if that is not known yet."""
         if not self.is_of_tools:
             return any(fnmatchcase(server, self.pattern) for server in tools)
         seen = {server: names for server, names in tools.items() if self.profile.allows_server(server)}
@@ -47,7 +47,7 @@ class PatternCheck:
         return not self._open
 
     def look(self, tools: Tools) -> None:
-        """Log each pattern that matches nothing, once, as soon as that is certain. Call it at intervals."""
+        """Log each pattern that matches nothing, once, when that is certain. The gateway calls it at intervals."""
         if not tools:
             return
         still_open = []

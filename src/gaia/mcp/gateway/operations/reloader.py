@@ -1,4 +1,4 @@
-"""`Reloader`: reads the configuration again when its files have changed, and applies it to the gateway."""
+"""`Reloader`: reads the configuration again when its files change, and applies it to the gateway."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from gaia.runtime.log import exception_text, get_logger
 logger = get_logger(__name__)
 
 _LOOK_SECONDS = 1.0
-"""Seconds between two looks at the files. A change counts once two looks have found the same state."""
+"""Seconds between two looks. A change counts when two successive looks find the same state."""
 
 
 class FileWatch:
-    """Compares the metadata of files each time that `look` is called. Not thread-safe.
+    """Compares the metadata of files whenever `look` is called. Not thread-safe.
 
-    It polls instead of using file notifications: network file systems send none, and editors and Kubernetes replace
-    files by renaming, which notifications about a file miss.
+    It polls because network file systems send no notifications, and because editors and Kubernetes replace files by
+    renaming, which notifications about a file miss.
     """
 
     def __init__(self, files: Callable[[], Iterable[Path]]) -> None:
-        """`files` returns the files, each time it is called; they need not exist. Their current state is no change."""
+        """`files` is called for each look, and returns files that need not exist. Their present state is the base."""
         self._files = files
         self._known = self._last = self._stamps()
 
     def look(self) -> bool:
-        """Whether the files have changed since they were `taken`, and are the same as at the last look.
+        """Whether the files have changed since `taken`, and have not changed since the last look.
 
         The second condition waits for a program that writes a file in several steps.
         """
@@ -46,7 +46,7 @@ class FileWatch:
         return True
 
     def taken(self) -> None:
-        """Take the current state of the files as known: they are about to be read."""
+        """Take the current state of the files as known, because they are about to be read."""
         self._known = self._last = self._stamps()
 
     def _stamps(self) -> dict[Path, tuple[int, int, int] | None]:
@@ -62,18 +62,18 @@ def _stamp(file: Path) -> tuple[int, int, int] | None:
 
 
 class Source(NamedTuple):
-    """A part of the configuration: its files, and a function to load them."""
-
     files: Callable[[], Iterable[Path]]
     load: Callable[[], Callable[[], Any]]
-    """Reads the files, on a thread, and returns a function that applies them. That function runs on the same thread and
-    returns the changes. Raises an exception with the problem, before anything has changed."""
+    """Reads the files on a thread, and returns a function that applies them on the same thread.
+
+    `load` raises an exception with the problem before anything has changed. The function returns the changes.
+    """
 
 
 class Reloader:
-    """Reads the sources again when their files change and when told to. For the gateway's event loop.
+    """Reads the sources again when their files change, and on request. For the gateway's event loop.
 
-    One reload runs at a time. Requests that come meanwhile lead to one further reload.
+    One reload runs at a time. Requests during a reload lead to one further reload.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Reloader:
         self._timer = self._scheduler.call_later(_LOOK_SECONDS, self._look)
 
     def stop(self) -> None:
-        """Stop watching. A reload that runs in its thread continues, and is not waited for."""
+        """Stop watching. A reload continues in its thread, and `stop` does not wait for it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -111,7 +111,7 @@ class Reloader:
             self._task = asyncio.get_running_loop().create_task(self._reload())
 
     async def wait(self) -> None:
-        """Return when no reload is running."""
+        """Wait until no reload is running."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
@@ -132,10 +132,10 @@ class Reloader:
             self._task = None
 
     async def _attempt(self) -> str | None:
-        """Read and apply the sources. Returns the reason why nothing was changed."""
+        """Read and apply the sources. Returns the reason if nothing was changed."""
 
         def run() -> None:
-            # Read all sources before applying the first one, so that an error in one changes nothing.
+            # All sources are read before the first is applied, so that an error in one changes nothing.
             for apply in [source.load() for source in self._sources]:
                 apply()
 

@@ -15,11 +15,11 @@ from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import ServerStatus
 
 READY_STATES = frozenset({ServerState.READY, ServerState.EXITED})
-"""States of a server that can answer: one that has exited, or is lazy and idle, is started by the next call."""
+"""States of a server that can answer. The next call starts a server that has exited, or is lazy and idle."""
 
 
 _MOST = 1_000
-"""Most sessions, clients and limits on the page. The number of clients of an issuer is unbounded."""
+"""Sessions, clients and limits on the page. The number of an issuer's clients is unbounded."""
 
 
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,13 +28,13 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     client: str | None
     """The client's name in the gateway's clients file; None if there is no such file."""
     program: str
-    """Name and version that the client gave."""
+    """The client's name and version of itself."""
     path: str
     """The path where the session was opened, such as ``/mcp/files``."""
     protocol_version: str
     running: int
     idle: float
-    """Since its last message, or since it was last found with an open call."""
+    """Seconds since its last message, or since the last sweep that found an open call."""
 
 
 class ClientStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +49,9 @@ class LimitStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     concurrent: int | None
-    """Most concurrent calls; None if not limited."""
+    """None if not limited."""
     per_second: float | None
-    """Calls that may begin each second; None if not limited."""
+    """None if not limited."""
     running: int
     waiting: int
 
@@ -66,14 +66,14 @@ class ReloadStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of the gateway, as far as one client may see it."""
+    """The status of the gateway, as far as a client may see it."""
 
     name: str
     version: str
     uptime: float
     """Seconds since the gateway was made."""
     is_draining: bool
-    """Whether it is about to stop: it opens no new sessions."""
+    """Whether the gateway stops soon, and opens no new sessions."""
     max_sessions: int
     session_count: int
     servers: list[ServerStatus]
@@ -83,7 +83,7 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
     reload: ReloadStatus | None = None
 
     def bounded(self) -> GatewayStatus:
-        """A copy for the page, with the most recently used sessions and the most used limits."""
+        """A copy for the page, limited to the most recently used sessions and the most used limits."""
         return msgspec.structs.replace(
             self,
             sessions=self.sessions[-_MOST:],
@@ -115,7 +115,7 @@ def clients_of(access: Access, sessions: Iterable[SessionStatus], only: Principa
         if session.client is not None:
             counted[session.client] += 1
             running[session.client] += session.running
-    # Clients known by access tokens are in no file.
+    # The clients file does not name clients that have access tokens of an issuer.
     return [
         ClientStatus(name=name, profile=profiles.get(name, ""), sessions=counted[name], running=running[name])
         for name in dict.fromkeys((*profiles, *counted))

@@ -33,14 +33,16 @@ logger = get_logger(__name__)
 _OPTIONS = CallOptions()
 
 _AWAY_SECONDS = 60.0
-"""Seconds after which a parked call without its client gives way to other calls, see `RequestOwner.is_away`."""
+"""Seconds after which a parked call whose client is away gives way to other calls, see `RequestOwner.is_away`."""
 
 _QUESTION_SECONDS = PARK_SECONDS
-"""Seconds that a client may take to answer a server's request."""
 
 
 class RelayedCall(SubmittedRequest):
-    """Belongs to the gateway's event loop, except for the methods of `RequestOwner`. The client answers questions."""
+    """A request at a server's process. The client answers the server's questions.
+
+    Belongs to the gateway's event loop, except for the methods of `RequestOwner`.
+    """
 
     __slots__ = (
         "_asked_count",
@@ -71,7 +73,7 @@ class RelayedCall(SubmittedRequest):
         """`params` may have encoded members (`orjson.Fragment`) without line breaks.
 
         `on_end` is called once, possibly during the start of the call, unless the call is cancelled. Raises `MCPError`
-        for a request that may not be passed on.
+        for a request that is not allowed.
         """
         exchange = _new_exchange(process, method, params)
         if exchange.observation is not None and client.identity:
@@ -80,25 +82,25 @@ class RelayedCall(SubmittedRequest):
         exchange.owner = self
         self.loop = self._work = running_loop_work()
         self.client = client
-        """The request that gets the answer. The client's next request replaces it when it continues a parked call."""
+        """The request that receives the answer. When a parked call continues, the client's next request replaces it."""
         self._process = process
         self._rounds = rounds
         self._method = method
         self._params = params
         self._on_end: OnEnd | None = on_end
-        """None while the call is parked, and once it is over."""
+        """None while the call is parked, and after its end."""
         self._questions: dict[str, tuple[InputRequest, ServerRequest]] = {}
-        """Unanswered questions of a server of the handshake era; or those of the round, by the server's keys."""
+        """Unanswered questions of a server of the handshake era, or of a round, by the server's keys."""
         self._asked_count = 0
         self._missing_capability: str | None = None
-        """The capability that the server asked for and the client has not declared."""
+        """A capability that the server needs and the client has not declared."""
         self._outcome: Relayed | None = None
-        """The end of the call, if it ended while it was parked."""
+        """The outcome of a call that ended while it was parked."""
         self._parked_at: float | None = None
-        """Start of parking, a reading of the monotonic clock; None if it is not parked. Any thread may read it."""
+        """Monotonic reading at the start of parking; None if the call is not parked. Any thread may read it."""
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
-        """Set while a client of the handshake era is asked what a server of the other era requires."""
+        """Set while a client of the handshake era is asked for the input that a stateless server requires."""
 
     # For the client's side.
 
@@ -110,16 +112,16 @@ class RelayedCall(SubmittedRequest):
         self.cancel_request(CallCancelled(reason))
         self._drop_questions(reason)
         if self._timer is not None:
-            # The client is asked, so no round is under way that would end.
+            # No round is under way that would end, because the client is being asked.
             self._not_answered(CallCancelled(reason))
 
     def go_on(self, params: Mapping[str, Any], client: ClientSide, on_end: OnEnd) -> None:
-        """Continue a parked call: the client has sent its request again, with answers."""
+        """Continue a parked call, whose client has sent its request again with answers."""
         self.client, self._on_end, self._parked_at = client, on_end, None
         try:
             responses = orjson.loads(orjson.dumps(params.get("inputResponses") or {}))
         except ValueError:
-            # For example a number that is too large. The questions then count as not answered.
+            # For example, a number may be too large. The questions then count as not answered.
             responses = None
         for key in list(self._questions):
             given = responses.get(key) if isinstance(responses, dict) else None
@@ -162,7 +164,7 @@ class RelayedCall(SubmittedRequest):
         error, result = exchange.error, exchange.raw
         exchange.params, exchange.raw = None, b""
         if error is None and exchange.facts.result_type == "input_required" and self.client.is_stateless:
-            # The client would trust such a result, and answer questions that were not checked.
+            # The client would trust such a result, and answer questions that the gateway has not checked.
             error = InvalidResponse(f"{self._method}: the server requires input, which its revision has not")
         self._end(Relayed(b"" if error is not None else result, error, exchange.facts.is_error is True))
 
@@ -171,7 +173,7 @@ class RelayedCall(SubmittedRequest):
             return
         on_end, error = self._on_end, relayed.error
         if on_end is None:
-            # The call is parked. Its client gets the result when it comes back.
+            # The call is parked. Its client receives the result with its next request.
             self._outcome = self._outcome or relayed
             self._drop_questions("the call has ended")
             return
@@ -179,13 +181,13 @@ class RelayedCall(SubmittedRequest):
         self._drop_questions("the call has ended")
         self._params = {}
         if self._missing_capability is not None and isinstance(error, JsonRpcError) and self.client.is_stateless:
-            # The error that a server of the client's own era would have sent.
+            # A server of the client's own era would have sent this error.
             data: dict[str, Any] = {"requiredCapabilities": {self._missing_capability: {}}}
             relayed = Relayed(error=JsonRpcError(MISSING_CAPABILITY, error.message, data))
         on_end(relayed)
 
     def _binding(self) -> bytes:
-        """The hash that ties a sealed state to this request."""
+        """The hash that binds a sealed state to this request."""
         return binding_of(self._process.name, self.client.identity, self._method, self._params)
 
     # A server of the stateless era requires input.
@@ -208,7 +210,7 @@ class RelayedCall(SubmittedRequest):
                 self._ask_session(required)
 
     def _ask_session(self, required: InputRequired) -> None:
-        """Ask a client of the handshake era, and begin the next round when it has answered everything."""
+        """Ask a client of the handshake era, and begin the next round when it has answered all questions."""
         requests = required.requests or {}
         answers: dict[str, Any] = {}
         self._timer = asyncio.get_running_loop().call_later(
@@ -273,7 +275,7 @@ class RelayedCall(SubmittedRequest):
         return self.client.log_level
 
     def logged(self, params: dict[str, Any]) -> None:
-        # Sessions get the log messages of servers of the handshake era anyway, with or without a call there.
+        # Sessions receive the log messages of servers of the handshake era independently of calls.
         if not (self.client.is_stateless or self._process._engine.requests.is_stateless):
             return
 
@@ -284,16 +286,16 @@ class RelayedCall(SubmittedRequest):
         self._work.run_soon(log)
 
     def refusal(self, tool: str) -> MCPError | None:
-        # Check again: after a start or restart the server may list the tool with other annotations.
+        # Check again, because after a start or restart the server may list the tool with other annotations.
         found = self._process._engine.tool_calls.catalog.get(tool)
         if self.client.may_call(self._process.name, tool, None if found is None else found.annotations):
             return None
         return JsonRpcError(INVALID_PARAMS, f"Unknown tool: {tool}")
 
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
-        # The client of the server limits the time of the question.
+        # The client that connects the server limits the time of the question.
         question = ServerRequest(math.inf, 0.0, answer)
-        # Posted even from the loop: the call may not know its round trip yet.
+        # Posted even from the loop, because the call may not know its round trip yet.
         self._work.post(functools.partial(self._asked, InputRequest(method, dict(params)), question))
         return lambda: self._work.post(functools.partial(self._withdrawn, question))
 
@@ -342,7 +344,7 @@ class RelayedCall(SubmittedRequest):
             self.allow()
 
     def _withdrawn(self, question: ServerRequest) -> None:
-        """The server no longer needs the answer."""
+        """Withdraw a question whose answer the server no longer needs."""
         self._questions = {key: asked for key, asked in self._questions.items() if asked[1] is not question}
         question.withdraw()
 
@@ -372,7 +374,7 @@ class RelayedCall(SubmittedRequest):
 
 
 def _new_exchange(process: MCPClient, method: str, params: dict[str, Any]) -> RequestExchange:
-    """A request to the server. Raises `ToolDenied` for a tool that may not be called."""
+    """The exchange with the server. Raises `ToolDenied` for a tool that may not be called."""
     # The span of the request continues the client's trace.
     parent = None if spans.tracing_is_off() else spans.remote_parent(params.get("_meta"))
     token = None if parent is None else contexts.attach(parent)
@@ -392,11 +394,11 @@ def _missing(text: str) -> InputMissing:
 
 
 def relay_error(error: Exception) -> MCPError:
-    """The error that answers a request which could not be passed on."""
+    """The error that answers a request which was not passed on."""
     if isinstance(error, MCPError):
         return error
     if isinstance(error, (SealBroken, ValueError)):
-        # A client may send values that cannot be encoded.
+        # A client may send values that the encoder refuses.
         refused = JsonRpcError(INVALID_PARAMS, str(error))
         refused.delivery = "not_sent"
         return refused

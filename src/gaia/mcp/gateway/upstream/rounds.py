@@ -1,8 +1,8 @@
-"""`Rounds`: requests that need an answer of a client of the stateless era.
+"""`Rounds`: requests that need further input from a client of the stateless era.
 
-Such a client gets an ``InputRequiredResult``, and sends its request again with the answers and with a state
-(2026-07-28, "Multi Round-Trip Requests"). A server of the same era has its own state, which is sealed into the client's
-one. A server of the handshake era waits for the answer during the call, so the call is parked here.
+Such a client receives an ``InputRequiredResult``, and sends its request again with the answers and a state (2026-07-28,
+"Multi Round-Trip Requests"). A server of the same era has a state of its own, which the gateway seals into the client's
+state. A server of the handshake era waits for the answer during the call, so the call is parked here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gaia.mcp.protocol.messages import Refusal
 from gaia.mcp.protocol.rounds import InputRequired
 
 PARK_SECONDS = 600.0
-"""Seconds that a parked call waits for its client. Then it is cancelled."""
+"""Seconds that a parked call waits for its client before it is cancelled."""
 
 _MAX_PARKED = 1_000
 _MAX_PARKED_OF_CLIENT = 100
@@ -31,7 +31,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encoder = msgspec.json.Encoder()
 
 Answer = Callable[[dict[str, Any] | None, Refusal | None], None]
-"""Called with the client's result, or with the reason why there is none."""
+"""Receives the client's result, or the reason why there is none."""
 
 
 class Relayed(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Relayed(msgspec.Struct, frozen=True):
     result: bytes = b""
     error: MCPError | None = None
     is_error: bool = False
-    """Whether the result says that a tool has failed."""
+    """Whether the result reports that a tool has failed."""
 
     @property
     def outcome(self) -> str:
@@ -54,24 +54,24 @@ OnEnd = Callable[[Relayed], None]
 
 
 class ClientSide(Protocol):
-    """The request of a client, as far as the server that answers it may use the client. For the gateway's loop."""
+    """The part of a client's request that a server may use while it answers that request. For the gateway's loop."""
 
     identity: str
     """The client's name; "" if clients have no names."""
     key: Hashable | None
-    """Equal for requests of the same client; None if the client is not known, as without sessions and names."""
+    """Equal for requests of the same client; None if the client has neither a session nor a name."""
     is_stateless: bool
-    """Whether the client speaks the stateless era. Then it is not asked, but repeats its request with answers."""
+    """Whether the client speaks the stateless era. It is not asked then, but repeats its request with answers."""
     capabilities: Mapping[str, Any]
     log_level: str | None
-    """The least severe level of log messages that the client wants; None for none."""
+    """The least severe level of log messages that the client wants; None if it wants none."""
     wants_progress: bool
 
     def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
         """Whether the client may call a tool with these annotations (None: not listed). For any thread."""
 
     def progress(self, params: dict[str, Any]) -> None:
-        """Report progress. `params` are those of the server's notification; its token is replaced."""
+        """Report progress with the `params` of the server's notification, in which the token is replaced."""
 
     def log(self, params: dict[str, Any]) -> None: ...
 
@@ -80,7 +80,7 @@ class ClientSide(Protocol):
 
 
 class OngoingCall(Protocol):
-    """A request that was sent to a server, as the rest of the gateway sees it."""
+    """A request at a server, as the rest of the gateway sees it."""
 
     client: ClientSide
 
@@ -88,7 +88,7 @@ class OngoingCall(Protocol):
         """Cancel the call; its `OnEnd` is not called. Does nothing if the call has ended."""
 
     def go_on(self, params: Mapping[str, Any], client: ClientSide, on_end: OnEnd) -> None:
-        """Continue the call: the client has sent its request again, with answers."""
+        """Continue the call, whose client has sent its request again with answers."""
 
 
 class Rounds:
@@ -97,20 +97,20 @@ class Rounds:
     def __init__(self, seal: StateSeal | None = None) -> None:
         self._seal = seal or StateSeal()
         self._parked: dict[str, tuple[OngoingCall, asyncio.TimerHandle]] = {}
-        """By a random name, which the client's sealed state contains."""
+        """By a random name, which is in the client's sealed state."""
 
     def __len__(self) -> int:
         return len(self._parked)
 
     def close(self) -> None:
-        """Cancel the parked calls."""
         for name in list(self._parked):
             self._expire(name)
 
     def opened(self, params: dict[str, Any], binding: bytes) -> OngoingCall | None:
-        """The parked call that these params of a further round continue.
+        """The parked call that a further round with these params continues.
 
-        None if the server has its own state, which is put into `params`. Raises `SealBroken`.
+        If the server has its own state instead, the state is put into `params`, and the result is None. Raises
+        `SealBroken`.
         """
         payload = self._seal.open(orjson.loads(orjson.dumps(params["requestState"])), binding)
         if _PARKED not in payload:
@@ -156,7 +156,7 @@ class Rounds:
 
 
 def offers(capabilities: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> bool:
-    """Whether a client with these capabilities may be asked this."""
+    """Whether a client with these capabilities accepts such a request."""
     if method == "roots/list":
         return "roots" in capabilities
     if method == "sampling/createMessage":
@@ -166,12 +166,12 @@ def offers(capabilities: Mapping[str, Any], method: str, params: Mapping[str, An
     elicitation = capabilities.get("elicitation")
     if method != "elicitation/create" or not isinstance(elicitation, dict):
         return False
-    # Without modes, the client supports forms, as before modes existed. The server's mode may be any JSON value.
+    # Without modes the client supports forms, as before modes existed. The server's mode may be any JSON value.
     return params.get("mode", "form") in tuple(elicitation or ("form",))
 
 
 def check_offered(required: InputRequired, client: ClientSide) -> None:
-    """Raise `InvalidResponse` if a server requires something that the client has not declared."""
+    """Raise `InvalidResponse` if a server requires input that the client has not declared."""
     for key, request in (required.requests or {}).items():
         if not offers(client.capabilities, request.method, request.params):
             asked = f"inputRequests.{key[:40]}: the server asks for {request.method[:40]}"

@@ -1,8 +1,8 @@
 """`StateSeal`: encrypts the state that a client keeps for the gateway between two rounds of a request.
 
-The ``requestState`` of a result that requires input comes back in the next request, from a client that may have changed
-it or got it from another one (2026-07-28, "Multi Round-Trip Requests"). It is encrypted, and authenticated together
-with the request that it belongs to.
+The ``requestState`` of a result that requires input comes back in the next request. The client may have changed it, or
+received it from another client (2026-07-28, "Multi Round-Trip Requests"). So it is encrypted, and authenticated
+together with its request.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ KEY_BYTES = 32
 
 _NONCE_BYTES = 12
 _SECONDS = 900.0
-"""Seconds that a person may take for one round."""
+"""How long a person may take for one round."""
 
 _NOT_BOUND = ("_meta", "inputResponses", "requestState")
-"""Members of the params that differ between the rounds of a request."""
+"""Members of the params that may differ between the rounds of a request."""
 
 
 class SealBroken(Exception):
@@ -73,7 +73,7 @@ class StateSeal:
 
 
 def read_state_key(file: Path) -> bytes:
-    """The key that several gateways share, from a file with at least 32 random characters.
+    """The shared key of several gateways, from a file with at least 32 random characters.
 
     Raises ConfigError, also for a file that other users of this machine can read or change.
     """
@@ -86,7 +86,7 @@ def read_state_key(file: Path) -> bytes:
     if file.stat().st_mode & stat.S_IROTH:
         command = f"chmod o-r {shlex.quote(str(file))}"
         raise ConfigError(f"{file}: every user of this machine can read the key; run: {command}")
-    # The cipher needs a key of 32 bytes, whatever the form of the text.
+    # The cipher needs 32 bytes, independent of the form of the text.
     return hashlib.sha256(text).digest()
 
 
@@ -95,14 +95,14 @@ def binding_of(server: str, identity: str, method: str, params: Mapping[str, Any
     original = {key: value for key, value in params.items() if key not in _NOT_BOUND}
     about, encoded = orjson.dumps([server, identity, method]), orjson.dumps(original)
     # Decoded and sorted, because a client may change the order of members or the escapes. If decoding fails, for
-    # example for a number that is too large, the bytes must be the same.
+    # example because a number is too large, the bytes must be equal.
     with contextlib.suppress(ValueError, TypeError):
         encoded = orjson.dumps(orjson.loads(encoded), option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(about + encoded).digest()
 
 
 def _cipher(key: bytes) -> Any:
-    # Imported late: most gateways never seal anything, and the import is slow.
+    # Imported late, because most gateways never seal a state and the import is slow.
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM(key)

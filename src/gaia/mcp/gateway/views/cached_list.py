@@ -1,4 +1,4 @@
-"""`CachedList`: resources, templates or prompts of one server, as last listed; also during a restart."""
+"""`CachedList`: resources, templates or prompts of one server, as last listed. It is kept during a restart."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class CachedList:
     client: MCPClient
     capability: str
     key: str
-    """The member with an item's name, such as ``uri``."""
+    """The member that names an item, such as ``uri``."""
     listing: Callable[[], Exchange[list[Item]]]
     on_listed: Callable[[bool], None]
-    """``on_listed(was_known)`` is called after each change."""
+    """``on_listed(was_known)`` is called after each change of the list."""
     items: tuple[Item, ...] = ()
     is_known: bool = False
-    """Whether the server has ever answered."""
+    """Whether the server has answered at least once."""
     ttl_ms: int = 0
     is_public: bool = False
     _fresh_until: float = 0.0
@@ -45,11 +45,10 @@ class CachedList:
 
     @property
     def is_offered(self) -> bool:
-        """Whether the server has declared such a list."""
         return self.capability in self.client.capabilities
 
     def outdated(self, *, is_announced: bool) -> None:
-        """Fetch the list if it was wanted before: the server was started again, or has announced a change."""
+        """The server was started again, or has announced a change. Fetches the list again if it was used before."""
         self._is_stale = True
         self._is_announced = self._is_announced or is_announced
         if self.is_known or self._task is not None:
@@ -59,7 +58,7 @@ class CachedList:
             self.on_listed(True)
 
     def when_fetched(self, act: Callable[[], None]) -> None:
-        """Call `act` once the list is fetched; now if it is current, or if the server cannot answer now."""
+        """Call `act` once the list is fetched: now if the list is current, or if the server cannot answer now."""
         if self._is_current() or not self.client.is_connected() or not self.is_offered:
             act()
             return
@@ -111,14 +110,14 @@ class CachedList:
 
 
 def _milliseconds(value: object) -> int:
-    """A value in milliseconds; 0 if it is missing, negative or no number ("Caching")."""
+    """A number of milliseconds; 0 if the value is missing, negative or not a number ("Caching")."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         return 0
     return int(min(value, _MAX_TTL_MS))
 
 
 def _noting(exchange: Exchange[list[Item]], note: Callable[[Mapping[str, Any]], None]) -> Exchange[list[Item]]:
-    """The same exchange, with `note` called for each result."""
+    """The same exchange, which also passes each result to `note`."""
     try:
         step = next(exchange)
         while True:

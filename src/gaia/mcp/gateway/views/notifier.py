@@ -20,22 +20,22 @@ from gaia.runtime.loop_work import running_loop_work
 logger = get_logger(__name__)
 
 _TOGETHER_SECONDS = 0.02
-"""Seconds in which changes of lists are collected before clients are told. At the start, all servers have changes."""
+"""How long changes of lists are collected before clients are told, because at the start every server has some."""
 
 _DECISION_SECONDS = 4.0
-"""Seconds that a server of the stateless era has to accept a subscription: fewer than `subscriptions/listen` waits."""
+"""How long a stateless server may take to accept a subscription: less than `subscriptions/listen` waits."""
 
 MAX_WATCHED = 1_000
-"""Most resources that are watched for one audience."""
+"""Resources that are watched for one audience."""
 
 _MAX_WAITING = 256
-"""Most events of one server that wait until earlier ones are told. More are dropped."""
+"""Events of one server that wait until earlier events are told. Further events are dropped."""
 
 Done = Callable[[MCPError | None], None]
 
 
 class AudienceView(Protocol):
-    """What a client may be told of; see `View`."""
+    """The part of a `View` that limits the changes a client hears of."""
 
     def sees(self, server: str) -> bool: ...
 
@@ -43,7 +43,7 @@ class AudienceView(Protocol):
 
 
 class Audience(Protocol):
-    """A client that may be told of changes: a session, or one ``subscriptions/listen``."""
+    """A client that hears of changes: a session, or one ``subscriptions/listen``."""
 
     @property
     def owner(self) -> Principal | None:
@@ -55,13 +55,13 @@ class Audience(Protocol):
     def list_changed(self, kind: Kind) -> None: ...
 
     def resource_updated(self, uri: str) -> None:
-        """A resource that is watched for this audience, or a part of it, has changed."""
+        """A resource that is watched for this audience, or a part of such a resource, has changed."""
 
     def server_log(self, message: dict[str, Any]) -> None:
-        """Send a log message, with these params, that belongs to no request."""
+        """Send a log message that belongs to no request."""
 
     def dismiss(self) -> None:
-        """End the streams on which the client listens: the gateway stops soon, or the client may no longer listen."""
+        """End the client's streams, because the gateway stops soon or the client may no longer listen."""
 
 
 class Notifier:
@@ -77,20 +77,20 @@ class Notifier:
         """By the client of the server's process, and the URI."""
         self._changed_lists: dict[tuple[str, Kind], None] = {}
         self._fan_outs: dict[str, _FanOut] = {}
-        """By server, so that an event of one server for many audiences delays no events of others; "" for lists."""
+        """By server, so that an event with many audiences delays no other server's events. "" stands for lists."""
 
     def add(self, audience: Audience) -> None:
         self._audiences.setdefault(audience, set())
 
     def remove(self, audience: Audience) -> None:
-        """Tell an audience nothing more. Resources that no other audience watches are no longer watched."""
+        """Tell an audience nothing more. Resources without another audience are no longer watched."""
         for key in self._audiences.pop(audience, ()):
             self._watched[key].remove(audience)
 
     def watch(self, audience: Audience, client: MCPClient, uri: str, done: Done) -> None:
-        """Tell an audience when a resource changes. `done` is called once the server has accepted or refused.
+        """Tell an audience of a resource's changes. `done` is called when the server has accepted or refused.
 
-        `client` is that of the process that answers the audience's requests.
+        `client` is connected to the process that answers the audience's requests.
         """
         key = (client, uri)
         keys = self._audiences[audience]
@@ -144,7 +144,7 @@ class Notifier:
             yield
 
     def _happened(self, event: ResourceUpdated | ServerLog, process: MCPClient | None) -> None:
-        """Tell audiences of an event of a `process`; None for the shared one."""
+        """Tell audiences of an event of a `process`; None stands for the shared process."""
         server = self._servers.get(event.server)
         if server is None:
             return
@@ -155,7 +155,7 @@ class Notifier:
             self._tell(event.server, object(), self._tell_log(server, event, process))
 
     def _tell_log(self, server: UpstreamServer, event: ServerLog, process: MCPClient | None) -> Iterator[None]:
-        """Pass on a log message to audiences that see the server. If the process is not shared, only to its users."""
+        """Tell audiences that see the server a log message. An unshared process concerns only its own users."""
         message = {"level": event.level, "data": event.data, "logger": event.logger or event.server}
         for audience in list(self._audiences):
             identity = "" if audience.owner is None else audience.owner.name
@@ -182,21 +182,21 @@ class Notifier:
 
 
 class _FanOut:
-    """Tells many audiences of the events of one server, in slices between which the loop continues.
+    """Tells many audiences of one server's events, in slices between which the loop continues.
 
-    Events are dropped if they come faster than the audiences can be told.
+    Events are dropped if they arrive faster than the audiences can be told.
     """
 
     def __init__(self, server: str) -> None:
         self._server = server
         self._waiting: dict[Hashable, Iterator[None]] = {}
-        """Events that are not begun: for each an iterator with one step per audience."""
+        """Events that are not begun, each as an iterator with one step per audience."""
         self._is_running = False
         self._has_dropped = False
         """Whether events were dropped since the queue was last empty."""
 
     def add(self, key: Hashable, steps: Iterator[None]) -> None:
-        """Queue `steps`. Does nothing if the queue has steps with this key: they say the same."""
+        """Queue `steps`, unless the queue has equal steps under the same key."""
         if len(self._waiting) >= _MAX_WAITING and key not in self._waiting:
             if not self._has_dropped:
                 self._has_dropped = True
@@ -223,10 +223,10 @@ class _Watch:
     client: MCPClient
     uri: str
     forget: Callable[[], object]
-    """Called when no audience watches it any more."""
+    """Called when no audience watches the resource any more."""
     audiences: dict[Audience, None] = field(default_factory=dict)
     _is_watched: bool = False
-    """Whether the server was asked to watch. The client asks again after each restart."""
+    """Whether the server has a subscription. The client renews it after each restart."""
     _waiting: list[Done] = field(default_factory=list)
     _task: asyncio.Task[None] | None = None
 
@@ -251,7 +251,7 @@ class _Watch:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        """Subscribe or unsubscribe at the server, until that is what the audiences want."""
+        """Subscribe or unsubscribe at the server, until the subscription is as the audiences want it."""
         while self._is_watched != bool(self.audiences):
             wanted, error = bool(self.audiences), None
             try:
@@ -264,7 +264,9 @@ class _Watch:
                 self._is_watched = wanted
             if wanted:
                 self._answer(error)
-            # Those that have come while the server was asked to watch no longer get the answer of the next turn.
+            # Audiences that were added while the server was asked to unwatch have not been answered yet. The task is
+            # cleared before the last answers, because an answer may bring in the client's next request (HTTP
+            # pipelining).
         # Clear the task before the last answers: an answer may bring in the client's next request (HTTP pipelining).
         self._task = None
         self._answer(None)
@@ -278,12 +280,12 @@ class _Watch:
         await run(self.client._engine.requests, self.client._engine.features.unsubscribe_resource(self.uri))
 
     async def _subscribe(self) -> None:
-        """Raises `MCPError` if the server does not accept."""
+        """Raises `MCPError` if the server refuses."""
         engine, loop = self.client._engine, asyncio.get_running_loop()
         decided: asyncio.Future[MCPError | None] = loop.create_future()
 
         def told(error: MCPError | None) -> None:
-            # The loop is closed if the gateway has stopped meanwhile.
+            # The loop is closed if the gateway has stopped in the meantime.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(lambda: None if decided.done() else decided.set_result(error))
 
@@ -299,7 +301,7 @@ class _Watch:
                 text = f"the server has not agreed within {_DECISION_SECONDS:g} s to tell changes of the resource"
                 error = CallTimeout(text)
             if error is not None:
-                # Otherwise each later request would ask for it again, and fail for the other resources too.
+                # Otherwise each later request would include this resource, and fail for the other resources too.
                 await self._unsubscribe()
                 raise error
         finally:

@@ -1,4 +1,4 @@
-"""The servers behind the gateway, and what is known of each, also during a restart."""
+"""The servers behind the gateway, with their last known lists, also during a restart."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Kind = Literal["tools", "prompts", "resources"]
 """Kinds of lists that can change."""
 
 _STARTING = (ServerState.CREATED, ServerState.STARTING, ServerState.READY)
-"""States of a server that has not joined the others yet, and may do so at any moment."""
+"""States of a server that has not joined the others yet and may join at any moment."""
 
 
 class UpstreamServer:
@@ -74,11 +74,11 @@ class UpstreamServer:
         self.templates = known("resources", "uriTemplate", features.list_resource_templates)
         self._lists = (self.prompts, self.resources, self.templates)
         self.has_settled = False
-        """Whether its first start has succeeded, failed or taken too long; see `UpstreamServers.settled`."""
+        """Whether the first start has succeeded, failed or taken too long; see `UpstreamServers.settled`."""
         self._log_level: int | None = None
-        """The lowest severity that any client wanted."""
+        """The lowest severity that any client has asked for."""
         self._tasks: set[asyncio.Task[None]] = set()
-        """Keeps the tasks alive: asyncio refers to them only weakly."""
+        """asyncio refers to tasks only weakly, so this set keeps them alive."""
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
@@ -87,9 +87,9 @@ class UpstreamServer:
 
     @property
     def speaks_stateless(self) -> bool:
-        """Whether it speaks the stateless era, as far as is known.
+        """Whether the server speaks the stateless era, as far as is known.
 
-        Then each request sets its own log level, and gets its own log messages.
+        In that era each request sets its own log level, and receives its own log messages.
         """
         return self.client._engine.requests.is_stateless
 
@@ -99,16 +99,16 @@ class UpstreamServer:
         return "shared" if entry is None else entry.instances
 
     def is_process_of(self, process: MCPClient, session: object, identity: str) -> bool:
-        """Whether requests in this session of the client `identity` go to `process`, which is not shared."""
+        """Whether requests in this session of the client `identity` go to the unshared `process`."""
         owner = self.instances.owner_of(process)
         return owner is not None and owner == owner_of_session(session, identity, self.instances_kind)
 
     def process_of(self, owner: Hashable) -> MCPClient:
-        """The client of an owner's process; the shared one has no owner. Raises Overloaded if there are too many."""
+        """The client of an owner's process; without an owner, of the shared process. Raises Overloaded for too many."""
         return self.client if owner is None else self.instances.client_of(owner)
 
     def want_log_level(self, level: str) -> None:
-        """Ask the server for log messages of this level and above, unless it already sends less severe ones."""
+        """Ask the server for log messages of this level and above, unless it already sends lower levels."""
         if level not in LOG_LEVELS or self.speaks_stateless or "logging" not in self.capabilities:
             return
         if self._log_level is None or severity(level) < self._log_level:
@@ -135,7 +135,7 @@ class UpstreamServer:
                 one.outdated(is_announced=not is_new)
 
     def stop(self) -> list[Callable[[], None]]:
-        """Stop all tasks, and begin to end the instances. The returned functions wait for the ends."""
+        """Stop all tasks, and begin to end the instances. Each returned function waits for one end."""
         for one in self._lists:
             one.stop()
         for task in self._tasks:
@@ -147,36 +147,35 @@ class UpstreamServers:
     """All servers of a manager, in its order. Belongs to the gateway's event loop."""
 
     def __init__(self, manager: MCPClientManager, seal: StateSeal | None = None) -> None:
-        """`seal` encrypts states between two rounds. None: with a key that no other gateway has."""
+        """`seal` encrypts states between two rounds. None: a seal with a key that no other gateway has."""
         self.manager = manager
         self.rounds = Rounds(seal)
         self.checks = Checks()
         self.handles = Handles(time.monotonic, self.release, lambda: self.checks.shares.settings.handles_per_client)
         self._version = 0
         self._routes: object = None
-        """The manager's routes at the current version. A change replaces the whole object."""
+        """The manager's routes at the current version. Each change makes a new object."""
         self.on_event: Callable[[ResourceUpdated | ServerLog, MCPClient | None], None] = lambda *_: None
-        """Called with changed resources and log messages, and their process; None for a shared one."""
+        """Receives changed resources and log messages with their process; None stands for the shared process."""
         self.on_changed: Callable[[str, Kind], None] = lambda *_: None
-        """Called with the server's name and the kind of a list that has changed."""
+        """Receives the server's name and the kind of a list that has changed."""
         self._servers: dict[str, UpstreamServer] = {}
         self._inbox: LoopWork | None = None
-        """Of the loop, from the start on."""
+        """The loop's inbox; None before the start."""
         self._following = contextlib.ExitStack()
         self._waiting: dict[object, tuple[Callable[[], bool], Callable[[], None], asyncio.TimerHandle]] = {}
 
     def start(self, inbox: LoopWork) -> None:
-        """Follow the manager's events."""
         self._inbox = inbox
         self._following.callback(self.manager.subscribe(lambda event: inbox.post(lambda: self._happened(event))))
         self._following.enter_context(self.manager._engine.readiness.watched(lambda: inbox.post(self.look)))
 
     def end_instances(self) -> list[Callable[[], None]]:
-        """Begin to end all processes of sessions and clients. The returned functions wait for the ends."""
+        """Begin to end all processes of sessions and clients. Each returned function waits for one end."""
         return [end for server in self._servers.values() for end in server.instances.close(at_once=True)]
 
     def stop(self) -> None:
-        """Forget everything; waiting functions are called. Call `end_instances` first."""
+        """Forget all servers, and call the waiting functions. `end_instances` comes first."""
         self._following.close()
         self.rounds.close()
         for server in self._servers.values():
@@ -186,12 +185,12 @@ class UpstreamServers:
             self._waited(key)
 
     def release(self, owner: Hashable) -> None:
-        """The owner has ended: end its instances."""
+        """End the instances of an owner that is gone."""
         for server in self._servers.values():
             server.instances.release(owner)
 
     def get(self, name: str) -> UpstreamServer | None:
-        """A server that was started, ready or not; None if there is none."""
+        """A server that was started, whether or not it is ready; None if there is none."""
         client = self.manager._engine.registry.client_of(name)
         known = self._servers.get(name)
         if known is not None and known.client is not client:
@@ -207,13 +206,13 @@ class UpstreamServers:
         return known
 
     def _instance_happened(self, instance: MCPClient, event: Event) -> None:
-        """Pass on an event of a process that is not shared. For any thread."""
+        """Pass on an event of an unshared process. Any thread may call this."""
         if isinstance(event, ResourceUpdated | ServerLog) and self._inbox is not None:
             self._inbox.post(lambda: self.on_event(event, instance))
 
     @property
     def version(self) -> int:
-        """Grows with each change of the lists."""
+        """Rises with each change of the lists."""
         if self.manager._engine.registry.routes is not self._routes:
             self._routes = self.manager._engine.registry.routes
             self._version += 1
@@ -227,16 +226,16 @@ class UpstreamServers:
         return server.has_settled
 
     def names(self) -> list[str]:
-        """Names of all servers that were started, in the order of the configuration."""
+        """The names of all started servers, in the order of the configuration."""
         return [status.name for status in self.manager.status()]
 
     def statuses(self) -> list[ServerStatus]:
-        """The manager's statuses, with the figures of processes that are not shared."""
+        """The manager's statuses, with the figures of unshared processes."""
         known = self._servers
         return [known[one.name].instances.status(one) if one.name in known else one for one in self.manager.status()]
 
     def tool_names(self) -> dict[str, list[str] | None]:
-        """The own names of each server's tools; None if it has not listed them yet."""
+        """The own names of each server's tools; None if the server has not listed them yet."""
         catalogs = {server.name: server.client._engine.tool_calls.catalog for server in self.of(self.names())}
         return {name: [tool.name for tool in one.tools] if one.listed else None for name, one in catalogs.items()}
 
@@ -244,7 +243,7 @@ class UpstreamServers:
         return [known for name in names if (known := self.get(name)) is not None]
 
     def when(self, condition: Callable[[], bool], act: Callable[[], None], seconds: float) -> None:
-        """Call `act` once `condition` is true, or after so many seconds. The condition is checked after each event."""
+        """Call `act` when `condition` is true, or after `seconds`. The condition is checked after each event."""
         if condition():
             act()
         else:
@@ -266,7 +265,7 @@ class UpstreamServers:
 
     def _happened(self, event: Event) -> None:
         if isinstance(event, ServerLog | ResourceUpdated):
-            # There may be thousands of these, and no list or condition depends on them.
+            # Thousands of these may come, and no list or condition depends on them.
             self.on_event(event, None)
             return
         if isinstance(event, StateChanged | ToolsChanged):

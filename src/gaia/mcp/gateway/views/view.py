@@ -1,4 +1,4 @@
-"""`View`: what clients with one profile see at one path: tools, prompts and resources under one set of names."""
+"""`View`: the tools, prompts and resources that clients with one profile see at one path."""
 
 from __future__ import annotations
 
@@ -23,28 +23,31 @@ from gaia.mcp.tools.tool import MCPTool
 from gaia.runtime.untrusted_text import consists_of
 
 _OPENING_SECONDS = 3.0
-"""Seconds to wait for the first start of servers when a client opens a session. Clients wait 10 seconds for that and
-for the first list: the official SDK for the answer to ``server/discover``, others for both together."""
+"""How long opening a session waits for the first start of servers.
+
+Clients wait 10 seconds for opening and the first list: the official SDK for the answer to ``server/discover`` alone,
+other clients for both together.
+"""
 _START_SECONDS = 5.0
-"""Seconds to wait for the same servers when a list is requested. The list then leaves out slower servers."""
+"""How long a list waits for the same servers. It then leaves out slower servers."""
 _LIST_SECONDS = 5.0
-"""Seconds to wait for lists that no server has answered yet."""
+"""How long lists wait that no server has answered yet."""
 _NEW_LIST_SECONDS = 0.5
-"""Seconds to wait for lists that are known, but may have changed."""
+"""How long known lists wait that may have changed."""
 _PAGE = 1_000
-"""Items on one page."""
+"""Items of one page."""
 
 
 class MergedList:
     """One list of several servers' items, encoded once for all clients, with routes to the servers."""
 
     def __init__(self, member: str, version: int) -> None:
-        """`member` is the member of the result with the items. `version` is that of `UpstreamServers`."""
+        """`member` is the result's member with the items, `version` the version of `UpstreamServers`."""
         self.version = version
         self.routes: dict[str, tuple[UpstreamServer, str]] = {}
-        """By the name in this list: the server, and its own name."""
+        """By the name in this list: the server, and the server's own name."""
         self.marks: dict[str, dict[Path, str]] = {}
-        """Arguments of tools that clients repeat in headers, by the tool's name in this list."""
+        """By the tool's name in this list: arguments that clients repeat in headers."""
         self._member = member
         self._items: list[dict[str, Any]] = []
         self._pages: dict[tuple[int, bool], bytes] = {}
@@ -61,13 +64,13 @@ class MergedList:
                     self.marks[name] = found
 
     def note(self, part: CachedList) -> None:
-        """Include a part's time to live and scope in those of this list."""
+        """Include the time to live and the scope of a part."""
         if part.is_offered:
             self._ttls.append(part.ttl_ms)
             self._is_public = self._is_public and part.is_public
 
     def page(self, cursor: str | None, *, stateless: bool) -> bytes:
-        """One page as JSON. Raises `RequestRefused` for a cursor of another list."""
+        """One page as JSON. Raises `RequestRefused` for another list's cursor."""
         start = 0
         if cursor is not None:
             start = int(cursor) if cursor.isascii() and cursor.isdigit() and len(cursor) < 10 else -1
@@ -96,7 +99,6 @@ class View:
     def __init__(self, servers: UpstreamServers, changes: Notifier, server: str | None, profile: Profile) -> None:
         """Shows all servers, or one `server` under its own names, as far as `profile` allows."""
         self.changes = changes
-        """Tells clients of this view of changes."""
         self.checks, self.rounds, self.handles = servers.checks, servers.rounds, servers.handles
         self.server = server
         self.profile = profile
@@ -115,13 +117,13 @@ class View:
         return self.sees(server) and self.profile.allows_resource(server, uri)
 
     def when_opening(self, act: Callable[[], None]) -> None:
-        """Like `when_settled`, but after fewer seconds: lists wait for servers that are not settled by then."""
+        """Like `when_settled`, but waits for less time: a list waits again for servers that are not settled by then."""
         self._servers.when(lambda: all(map(self._servers.settled, self.servers())), act, _OPENING_SECONDS)
 
     def when_settled(self, act: Callable[[], None]) -> None:
-        """Call `act` once the first starts of all servers have succeeded or failed, or after `_START_SECONDS`.
+        """Call `act` when the first start of each server has succeeded or failed, or after `_START_SECONDS`.
 
-        A server that has had this time is not waited for again: it may never answer.
+        A server that has had this time is not waited for again, because it may never answer.
         """
         starting = [server for server in self.servers() if not self._servers.settled(server)]
 
@@ -133,7 +135,7 @@ class View:
         self._servers.when(lambda: all(map(self._servers.settled, self.servers())), end, _START_SECONDS)
 
     def _merged(self, member: str, merge: Callable[[MergedList], None]) -> MergedList:
-        """The list with this member of its result. `merge` fills it after changes."""
+        """The list with this member of its result. `merge` fills it again after changes."""
         merged = self._lists.get(member)
         if merged is None or merged.version != self._servers.version:
             merged = self._lists[member] = MergedList(member, self._servers.version)
@@ -143,7 +145,7 @@ class View:
     # Tools.
 
     def tools(self) -> MergedList:
-        """The visible tools, under the names by which they are listed and called."""
+        """The visible tools, by the names under which clients list and call them."""
         return self._merged("tools", self._merge_tools)
 
     def _merge_tools(self, merged: MergedList) -> None:
@@ -165,18 +167,18 @@ class View:
         return found
 
     def find_tool(self, name: str) -> tuple[UpstreamServer, str] | None:
-        """The server of a tool, and the server's own name for it."""
+        """The server of a tool, and the server's own name of the tool."""
         return self.tools().routes.get(name) or self._find_unlisted_tool(name)
 
     def _find_unlisted_tool(self, name: str) -> tuple[UpstreamServer, str] | None:
-        """Find a tool of a server that has not joined the routes. The call waits, or fails with the reason."""
+        """Find a tool of a server that has not joined the routes. Its call waits, or fails with the reason."""
         for server in self.servers():
             prefix = "" if self.server is not None else f"{server.name}_"
             own = name.removeprefix(prefix)
             if (
                 name.startswith(prefix)
                 and self._may_come(server, own)
-                # Before the start begins, the server's client would refuse the call. So the call waits for the start.
+                # Before the start begins, the server's client would refuse the call, so the call waits for the start.
                 and server.client.state is not ServerState.CREATED
                 and self.profile.allows_tool(server.name, own, None)
             ):
@@ -184,11 +186,11 @@ class View:
         return None
 
     def _may_come(self, server: UpstreamServer, tool: str) -> bool:
-        """Whether the server may soon have a tool that the manager does not have."""
+        """Whether the server may soon have a tool that the manager does not list."""
         catalog = server.client._engine.tool_calls.catalog
         if not catalog.listed:
             return True
-        # The server has listed its tools and is about to join the others, or ended before it could.
+        # The server has listed its tools and has not joined the others yet, or ended before it could.
         has_joined = any(
             route.client is server.client for route in self._servers.manager._engine.registry.routes.values()
         )
@@ -205,7 +207,7 @@ class View:
     def _merge_prompts(self, merged: MergedList) -> None:
         names: dict[tuple[str, str], str] = {}
         if self.server is None:
-            # Names are assigned over all prompts, so that they do not depend on what a client may see.
+            # Names are assigned over all prompts, so that they do not depend on a client's rights.
             everything = self._servers.of(self._servers.names())
             pairs = [(server.name, item["name"]) for server in everything for item in server.prompts.items]
             assigned = assign(pairs, [server.name for server in everything])
@@ -225,7 +227,7 @@ class View:
         self._when_fetched([one for server in servers for one in (server.resources, server.templates)], act)
 
     def resources(self) -> MergedList:
-        """The visible resources by URI. If several servers have one URI, the first server counts."""
+        """The visible resources by URI. If several servers have the same URI, the first server counts."""
         allows = self.profile.allows_resource
         return self._merged("resources", lambda merged: self._merge_uris(merged, "resources", "uri", allows))
 
@@ -245,7 +247,7 @@ class View:
                     merged.add(uri, server, uri, item)
 
     def servers_of_resource(self, uri: str) -> list[UpstreamServer]:
-        """The servers that may have a resource, most likely first."""
+        """The servers that may have a resource, the most likely server first."""
         listed, templates, others = [], [], []
         for server in self.servers():
             if not server.resources.is_offered or not self.profile.allows_resource(server.name, uri):
@@ -261,7 +263,7 @@ class View:
         return listed[:1] or [*templates, *others]
 
     def _when_fetched(self, lists: Sequence[CachedList], act: Callable[[], None]) -> None:
-        """Call `act` once the lists are fetched, or after some time."""
+        """Call `act` once the lists are fetched, or after some seconds."""
 
         def settled() -> None:
             missing = len(lists)
@@ -286,13 +288,13 @@ _RESERVED = ":/?#[]@!$&'()*+,;="
 
 
 def matches(template: str, uri: str) -> bool:
-    """Whether a URI has the fixed parts of a template in order. Linear time, because servers write templates."""
+    """Whether a URI has a template's fixed parts in order. Takes linear time, because servers write the templates."""
     parts = _EXPRESSION.split(template)
     return template == uri or (len(parts) > 1 and consists_of(uri, parts))
 
 
 def expanded(template: str, values: Mapping[str, str]) -> str:
-    """The URI of a template with these values. Other variables are left out."""
+    """The URI of a template with these values. Variables without a value are left out."""
 
     def expand(expression: re.Match[str]) -> str:
         text = expression[0][1:-1]
