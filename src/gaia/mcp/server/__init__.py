@@ -1,9 +1,9 @@
 """Serves an `MCPAgent` to MCP clients, over stdio or Streamable HTTP, in both eras of the protocol.
 
-- `factory` puts the SDK's server in front of an agent, with spans and the ending of calls.
+- `factory` puts the SDK's server in front of an agent, with spans and the end of calls.
 - `handlers`: requests to the agent, and the protocol's form of its results.
 - `calls`: how an agent asks the client during a call, up to the limit of rounds.
-- `changes`: which clients hear of changes and log messages.
+- `changes`: which clients receive changes and log messages.
 - `stdio` and `http`: the two transports.
 
 Invariants: the agent's code runs on worker threads, never on the event loop. A wrong definition is left out, so that
@@ -28,7 +28,7 @@ __all__ = ["serve_http", "serve_stdio"]
 def serve_stdio(agent: ServableAgent, **limits: Any) -> None:
     """Serve `agent` on standard input and output until the client disconnects or the process is told to end.
 
-    Meanwhile ``print`` writes to standard error, in this process and in its child processes.
+    While it serves, ``print`` writes to standard error, in this process and in its child processes.
     """
     require("mcp", "jsonschema")
     from gaia.mcp.server.stdio import serve

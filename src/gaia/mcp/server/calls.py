@@ -1,7 +1,7 @@
 """Questions to the client during a call: `ServedContext`, and the answers carried from round to round.
 
-Up to revision 2025-11-25 the server sends the client a request and waits. Since 2026-07-28 it ends the call with
-``input_required``, and the client calls again with the answers. The answers of earlier rounds travel in
+Up to revision 2025-11-25, the server sends the client a request and waits. Since 2026-07-28, the server ends the call
+with ``input_required``, and the client calls again with the answers. The answers of earlier rounds travel in
 ``requestState``, which the server seals.
 """
 
@@ -39,11 +39,11 @@ REQUESTS: dict[str, tuple[Any, Any]] = {
     "roots/list": (types.ListRootsRequest, types.ListRootsResult),
 }
 RECOGNISED_BY = {"elicitation/create": "action", "sampling/createMessage": "content", "roots/list": "roots"}
-"""By question: the field that an answer to it must have."""
+"""By question: the field that every answer to it has."""
 
 
 class ServedContext(MCPContext):
-    """The context of one request that is served. Made on the event loop, used on a worker thread."""
+    """The context of one served request. Made on the event loop, used on a worker thread."""
 
     def __init__(self, ctx: ServerRequestContext[Any, Any], answers: Mapping[str, Any], state: str | None) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class ServedContext(MCPContext):
         kept = kept if isinstance(kept, dict) else {}
         self.request_state = kept.get("state")
         self.round: int = kept.get("round", 1)
-        """1 for a first call. The client states it, so it may be wrong."""
+        """1 for a first call. The client sends it, so it may be wrong."""
         self._kept: dict[str, dict[str, Any]] = dict(kept.get("answers") or {})
         self.answers = {**self._kept, **answers}
 
@@ -92,7 +92,7 @@ class ServedContext(MCPContext):
         return answers
 
     async def send_all(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-        """Send the questions that an agent returned to a client that can be asked. Only the server calls this."""
+        """Send an agent's questions to a client of the handshake era, and wait for the answers."""
         for request in requests.values():
             self._check_capability(request)
         return {**self.answers, **{key: await self._send(request) for key, request in requests.items()}}
@@ -129,7 +129,7 @@ class ServedContext(MCPContext):
     async def _send(self, request: dict[str, Any]) -> dict[str, Any]:
         request_type, result_type = REQUESTS[request["method"]]
         typed = request_type.model_validate(request, by_name=False)
-        # On the stream of the request that it belongs to; the client reads it while it waits.
+        # Sent on the stream of its request, which the client reads while it waits.
         metadata = ServerMessageMetadata(related_request_id=self.request_id)
         result = await self._ctx.session.send_request(typed, result_type, metadata=metadata)
         answer: dict[str, Any] = result.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -157,25 +157,25 @@ ResultT = TypeVar("ResultT")
 _BUSY = "The server is busy: too many calls at once"
 
 MAX_ROUNDS = 10
-"""The limit of rounds in one call; otherwise an agent could ask for ever."""
+"""Rounds of one call. Without the limit, an agent could ask for ever."""
 
 
 class MayHaveActed(MCPError):
-    """The agent may have acted on the request that fails with this error.
+    """A request failed, and the agent may have acted on it.
 
-    Clients may repeat a request that fails with an internal error, so a tool call gets a result instead.
+    Clients may repeat a request after an internal error, so a tool call returns a result instead.
     """
 
 
 class Calls:
-    """Runs an agent's methods; `in_flight` are the contexts of the requests being answered."""
+    """Runs an agent's methods. `in_flight` holds the contexts of requests that are being answered."""
 
     def __init__(self, threads: WorkerThreads) -> None:
         self._threads = threads
         self.in_flight: set[ServedContext] = set()
 
     async def plain(self, function: Callable[[], ResultT]) -> ResultT:
-        """Run a method that lists something: no context, no requests to the client."""
+        """Run a method that lists something. It has no context and cannot ask the client."""
         try:
             return await self._threads.run(function)
         except TooManyCalls:
@@ -187,7 +187,7 @@ class Calls:
         params: types.InputResponseRequestParams,
         function: Callable[[], ResultT | dict[str, Any]],
     ) -> ResultT | types.InputRequiredResult:
-        """Run a method that may ask the client, by an exception or by a dictionary with ``input_required``."""
+        """Run a method that may ask the client, with an exception or with an ``input_required`` dictionary."""
         answers: dict[str, Any] = {
             key: given.model_dump(by_alias=True, mode="json", exclude_none=True)
             for key, given in (params.input_responses or {}).items()
@@ -210,7 +210,7 @@ class Calls:
 
     async def _with_context(self, context: ServedContext, function: Callable[[], Any]) -> Any:
         def call() -> Any:
-            # The thread runs this in a copy of the context variables, so nothing needs to be reset.
+            # The thread runs this in a copy of the context variables, so nothing has to be reset.
             current_mcp_context.set(context)
             with context.scope.entered():
                 try:
@@ -234,7 +234,7 @@ class Calls:
 
 
 def capability_error(context: ServedContext, missing: MCPCapabilityMissing) -> MCPError:
-    """The protocol's error for a question to a client without the capability."""
+    """The protocol's error for a question that needs a missing capability of the client."""
     if not context.is_stateless:
         return MCPError(types.INVALID_REQUEST, str(missing))
     required: dict[str, Any] = {}

@@ -1,8 +1,8 @@
 """Notifications to clients: `ChangeNotifier` reports an agent's changes; `wants_log` filters log messages.
 
-Up to revision 2025-11-25 a client has a session, in which it subscribes to single resources and sets a log level.
-Since 2026-07-28 it keeps a ``subscriptions/listen`` request open, which the SDK serves from a bus, and each request
-says which log messages it wants.
+Up to revision 2025-11-25 a client has a session, in which it subscribes to single resources and sets a log level. Since
+2026-07-28, a client keeps a ``subscriptions/listen`` request open, which the SDK serves from a bus, and each request
+names its own log level.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ LOG_LEVEL_KEY = "gaia.logging_level"
 
 
 class ChangeNotifier:
-    """Notifies clients of an agent's changes. Its methods run on the event loop."""
+    """Notifies clients of an agent's changes. For the event loop."""
 
     def __init__(self) -> None:
         self._bus = InMemorySubscriptionBus()
         self.listen = ListenHandler(self._bus)
         self._subscribed: dict[Connection, set[str]] = {}
-        """By session: the resources that it has subscribed to."""
+        """By session: the resources to which it has subscribed."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
     def following(self, agent: ServableAgent) -> Any:
-        """Notify clients of the changes of `agent` as long as the context lasts."""
+        """Notify clients of the changes of `agent` until the context is left."""
         loop = asyncio.get_running_loop()
 
         def changed(what: str, uri: str | None) -> None:
-            # Any thread of the agent may call this. A loop that has ended has no clients.
+            # Any thread of the agent may call this. A closed loop has no clients.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._publish, what, uri)
 
@@ -71,7 +71,7 @@ class ChangeNotifier:
                 task.cancel()
 
     async def opened(self, ctx: Context, _params: types.NotificationParams | None) -> None:
-        """A session begins (``notifications/initialized``)."""
+        """Record a new session (``notifications/initialized``)."""
         self._session(ctx)
 
     async def subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
@@ -104,7 +104,7 @@ class ChangeNotifier:
             sessions = list(self._subscribed)
             method, params = f"notifications/{what}/list_changed", {}
         for connection in sessions:
-            # A session without a client is closed elsewhere; the others must still be notified.
+            # The SDK closes a session whose client has gone; the other sessions must still be notified.
             with contextlib.suppress(Exception):
                 await connection.notify(method, params or None)
 
@@ -115,17 +115,17 @@ def set_log_level(ctx: Context, level: str) -> None:
 
 
 def wants_log(ctx: Context, level: str) -> bool:
-    """Whether the client of this request wants a log message of `level`; ValueError if there is no such level."""
+    """Whether the client of this request wants a log message of `level`. Raises ValueError for an unknown level."""
     if level not in LOG_LEVELS:
         raise ValueError(f"There is no log level {level!r}; levels are {', '.join(LOG_LEVELS)}")
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
         wanted = (ctx.meta or {}).get(types.LOG_LEVEL_META_KEY)
         return wanted in LOG_LEVELS and LOG_LEVELS.index(level) >= LOG_LEVELS.index(str(wanted))
-    # A client that never set a level gets every message.
+    # A client that never set a level receives every message.
     return LOG_LEVELS.index(level) >= LOG_LEVELS.index(_connection(ctx).state.get(LOG_LEVEL_KEY, LOG_LEVELS[0]))
 
 
 def _connection(ctx: Context) -> Connection:
-    """The object that lives as long as a session. The SDK has no public name for it."""
+    """The object that exists as long as a session. The SDK has no public name for it."""
     connection: Connection = ctx.session._connection
     return connection

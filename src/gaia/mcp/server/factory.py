@@ -1,6 +1,6 @@
-"""The SDK's server in front of an agent, with SERVER spans for requests after the OpenTelemetry conventions for MCP.
+"""The SDK's server in front of an agent, with SERVER spans for requests by the OpenTelemetry conventions for MCP.
 
-The parent of a span is the context in the request's ``_meta``, so a trace continues from the calling agent. The ambient
+A span's parent is the context in the request's ``_meta``, so a trace continues from the calling agent. The ambient
 context, for example of an HTTP server, is only linked. The span is current while the agent's code runs, also on its
 worker thread. `gaia.telemetry` names the revision of the conventions.
 """
@@ -46,7 +46,7 @@ class ServerSpans:
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.method == "subscriptions/listen":
-            # It stays open for hours, so a span or a duration would be useless.
+            # Such a request stays open for hours, so a span or a duration would be useless.
             return await call_next(ctx)
         attributes: Attributes = {names.METHOD_NAME: ctx.method, names.PROTOCOL_VERSION: ctx.protocol_version}
         attributes |= self._transport
@@ -74,7 +74,7 @@ class ServerSpans:
 
 
 def _failure(error: BaseException) -> tuple[int | None, str | None]:
-    """The code of the response, or else the error type for the span."""
+    """The code of the response, or else the error type of the span."""
     if isinstance(error, MCPError):
         return error.error.code, None
     if isinstance(error, ValidationError):
@@ -83,7 +83,7 @@ def _failure(error: BaseException) -> tuple[int | None, str | None]:
 
 
 def _details(ctx: ServerRequestContext[Any, Any]) -> Attributes:
-    """Attributes that differ between requests, and would make a metric useless."""
+    """Attributes with a value for each request, which would make a metric useless."""
     attributes: Attributes = {}
     if ctx.request_id is not None:
         attributes[names.REQUEST_ID] = str(ctx.request_id)
@@ -100,11 +100,11 @@ def _details(ctx: ServerRequestContext[Any, Any]) -> Attributes:
 
 
 GRACE = 2.0
-"""Seconds that calls have to end when the server does."""
+"""How long open calls may take to end when the server ends."""
 
 
 class AgentServer(Server[None]):
-    """The SDK's server; it also tells clients before 2026-07-28 that lists may change."""
+    """The SDK's server. It also declares to clients before 2026-07-28 that lists may change."""
 
     def create_initialization_options(self, *args: Any, **kwargs: Any) -> InitializationOptions:
         changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
@@ -113,8 +113,6 @@ class AgentServer(Server[None]):
 
 @dataclass(frozen=True)
 class ServedAgent:
-    """An agent and the server in front of it."""
-
     agent: ServableAgent
     server: Server[None]
     calls: Calls
@@ -123,7 +121,7 @@ class ServedAgent:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Follow the agent's changes; on exit cancel the calls under way and end the threads."""
+        """Follow the agent's changes. On exit, cancel the open calls and end the threads."""
         with self.changes.following(self.agent):
             try:
                 yield
@@ -134,7 +132,7 @@ class ServedAgent:
 
 
 def create_server(agent: ServableAgent, *, max_threads: int = 32, transport: str = "pipe") -> ServedAgent:
-    """Make a server that does not run yet. `transport` is the OpenTelemetry name of its transport."""
+    """Make a server that does not run yet. `transport` is the transport's name in OpenTelemetry."""
     threads = WorkerThreads(max_threads)
     calls = Calls(threads)
     changes = ChangeNotifier()

@@ -1,4 +1,4 @@
-"""The handlers of the SDK's server: they pass requests to the agent and convert its return values to results."""
+"""The handlers of the SDK's server. They pass requests to the agent and convert its return values to results."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ MAX_COMPLETIONS = 100
 """The protocol's limit for one answer."""
 
 _OF_A_CONNECTION = frozenset({types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT})
-"""Error codes of a connection that the tool uses. As the answer to a call they would say that this connection was lost,
-and clients would call again.
+"""Error codes of a connection that a tool uses.
+
+As the answer to a call, they would mean that the client's own connection was lost, and the client would repeat the
+call.
 """
 
 HANDSHAKE_NOT_FOUND = -32002
@@ -111,10 +113,10 @@ class Handlers:
         await self._calls.plain(lambda: self._agent.set_mcp_logging_level(params.level))
         return types.EmptyResult()
 
-    # The methods below run on worker threads. A dictionary with ``input_required`` is passed on as the agent wrote it.
+    # The methods below run on worker threads. They pass on a dictionary with ``input_required`` unchanged.
 
     def _tools(self) -> list[types.Tool]:
-        """The agent's tools in its order. A wrong definition is left out, so that the others still work."""
+        """The agent's tools in its order. A wrong definition is left out, so that the other tools still work."""
         tools: dict[str, types.Tool] = {}
         for definition in self._agent.get_mcp_tool_definitions():
             try:
@@ -135,7 +137,7 @@ class Handlers:
         try:
             wrong = problems_by_own_schema(_arguments_schema(definition), arguments)
             if wrong:
-                # The model can read it and correct its arguments. The protocol asks for this since 2025-11-25.
+                # The model can read this error and correct its arguments. The protocol requires that since 2025-11-25.
                 return error_result(f"Invalid arguments for tool {name}: {'; '.join(wrong)}")
             value: Any = self._agent.execute_mcp_tool(name, arguments)
             return value if _requires_input(value) else _checked(name, definition, tool_result(value))
@@ -181,7 +183,7 @@ class Handlers:
 
 
 def _named(name: str, definitions: Iterable[Definition]) -> Definition | None:
-    # The first definition of a name counts, as in the list.
+    # If a name occurs twice, the first definition counts, as in the list.
     return next((one for one in definitions if one.get("name") == name), None)
 
 
@@ -195,7 +197,7 @@ def _requires_input(value: Any) -> bool:
 
 
 def _checked(name: str, definition: Definition, result: types.CallToolResult) -> types.CallToolResult:
-    """Replace a result that does not fit the tool's output schema by an error."""
+    """Replace a result that does not fit the tool's output schema with an error."""
     promised = definition.get("outputSchema")
     if not promised or result.is_error:
         return result
@@ -212,21 +214,21 @@ def _tool_failure(name: str, error: Exception) -> types.CallToolResult:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name}") from None
     logger.error("tool_failed", tool=name, **_raised(error))
     if type(error) is ValueError:
-        # MCPAgent's authors report problems by ValueError itself. Its subclasses come from libraries, and their
+        # Authors of an MCPAgent report problems with ValueError itself. Its subclasses come from libraries, and their
         # messages are not meant for clients.
         return error_result(f"Tool {name} failed: {error}")
     return error_result(f"Tool {name} failed")
 
 
 def _raised(error: Exception) -> dict[str, str]:
-    """Fields for the log. With the traceback, because nothing else shows it: the server goes on."""
+    """Fields for the log, with the traceback, because the server continues and nothing else shows it."""
     return {"error": repr(error), "traceback": "".join(traceback.format_exception(error))}
 
 
 def tool_result(value: Any) -> types.CallToolResult:
     """Convert a tool's return value: a result in the protocol's form is kept, anything else becomes JSON."""
     if isinstance(value, dict) and "error_type" in value:
-        # A failed call of our own client. Its content says less than ``error_type`` and ``delivery``.
+        # A failed call of gaia's own client. Its content tells less than ``error_type`` and ``delivery``.
         value = {key: member for key, member in value.items() if key not in ("content", "isError")}
     if isinstance(value, dict) and _is_content(value.get("content")):
         try:
@@ -235,12 +237,12 @@ def tool_result(value: Any) -> types.CallToolResult:
                 by_name=False,
             )
         except ValidationError:
-            # Blocks of an unknown type: data that only looks like a result.
+            # Blocks of an unknown type: the value only looks like a result.
             pass
     text = value if isinstance(value, str) else to_json(value)
     return types.CallToolResult(
         content=[types.TextContent(text=text)],
-        # Read back from the text, so that both hold the same JSON.
+        # Decoded from the text, so that both hold the same JSON.
         structured_content=orjson.loads(text) if isinstance(value, dict) else None,
         is_error=isinstance(value, dict) and _tells_an_error(value),
     )
@@ -275,7 +277,7 @@ def resource_result(uri: str, mime_type: str | None, value: Any) -> types.ReadRe
 
 
 def to_json(value: Any) -> str:
-    """JSON of any value of an agent; a path, a date or an object of its own is written as text."""
+    """JSON of any value of an agent. Paths, dates and other objects become text."""
     options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
     return orjson.dumps(value, default=_plain, option=options).decode()
 

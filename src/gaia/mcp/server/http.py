@@ -19,7 +19,7 @@ PATH = "/mcp"
 
 
 def create_app(served: ServedAgent, options: HttpOptions) -> Starlette:
-    """The application without its guard. If it is mounted elsewhere, Host, Origin and token must be checked there."""
+    """The application without its guard. If it is mounted elsewhere, that server must check Host, Origin and token."""
     sessions = StreamableHTTPSessionManager(app=served.server, max_request_body_size=options.max_body)
 
     @contextlib.asynccontextmanager
@@ -36,7 +36,7 @@ def serve(
     started: Callable[[str], None] | None = None,
     **limits: Any,
 ) -> None:
-    """Serve `agent` until SIGTERM or SIGINT; `limits` are those of `create_server`."""
+    """Serve `agent` until SIGTERM or SIGINT. `limits` go to `create_server`."""
     options = options or HttpOptions()
     options.check()
     served = create_server(agent, transport="tcp", **limits)

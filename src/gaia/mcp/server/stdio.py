@@ -1,7 +1,8 @@
 """Serves an agent on standard input and output.
 
-The descriptors are taken before the agent is made: descriptor 1 then leads to standard error, descriptor 0 to
-nothing. So the output and input of an agent, a library in C or a child process never mix with the protocol.
+The server takes the descriptors before the agent is made. After that, descriptor 1 leads to standard error and
+descriptor 0 to nothing, so output and input of the agent, of a C library or of a child process never mix with the
+protocol.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 
 
 def serve(make_agent: Callable[[], ServableAgent], *, max_line: int = DEFAULT_MAX_LINE, **limits: Any) -> None:
-    """Serve the agent of `make_agent`, until end of input, SIGTERM or SIGINT; `limits` as in `create_server`.
+    """Serve the agent of `make_agent` until end of input, SIGTERM or SIGINT. `limits` go to `create_server`.
 
     A line of more than `max_line` bytes ends the session, because an unread request cannot be answered.
     """
@@ -72,7 +73,7 @@ async def _serve(served: ServedAgent, incoming: int, outgoing: int, max_line: in
 
 def _read_lines(descriptor: int, max_line: int, loop: asyncio.AbstractEventLoop, sender: Incoming) -> None:
     def hand_over(item: SessionMessage | Exception) -> None:
-        # Wait until the server has taken it: this limits how much of a flood is read ahead.
+        # Waits until the server has taken the item, which limits how far a flood is read ahead.
         asyncio.run_coroutine_threadsafe(sender.send(item), loop).result()
 
     try:
@@ -91,8 +92,8 @@ def _parsed(line: bytes) -> SessionMessage | Exception:
 
 
 async def _write_lines(descriptor: int, receiver: MemoryObjectReceiveStream[SessionMessage]) -> bool:
-    """Write until the session ends; False if the client went away before."""
-    # Daemons, because a client that does not read blocks a write for ever.
+    """Write until the session ends. False if the client went away before."""
+    # Daemon threads, because a client that does not read blocks a write for ever.
     threads = WorkerThreads(1)
     try:
         async with receiver:
