@@ -1,14 +1,12 @@
 """Finds out why a server does not work: `diagnose` checks step by step, and suggests a remedy for each problem.
 
-```python
-from gaia.mcp.doctor import diagnose
+```python from gaia.mcp.doctor import diagnose
 
-diagnosis = diagnose("time", {"command": "uvx", "args": ["mcp-server-time"]}, on_check=print)
-```
+diagnosis = diagnose("time", {"command": "uvx", "args": ["mcp-server-time"]}, on_check=print) ```
 
-`examination` has the order of the checks. `programs` checks the command and the sandbox, `endpoint` the way to a URL,
-`cluster` the nodes for a placed server. `inspection` starts the server once, and judges what it saw. `diagnosis` has
-the verdicts and the remedies in words.
+`examination` has the order of the checks. `programs` checks the command and the sandbox, `endpoint` the network path to
+a URL, `cluster` the nodes for a placed server. `inspection` starts the server once and judges the results. `diagnosis`
+has the verdicts and the remedies in words.
 
 Invariants: every check of a kind of server appears once, in order; checks after a failed one are skipped. No check
 raises for a broken server. The server is stopped at the end. Nothing is approved, and no tool is called.

@@ -1,4 +1,4 @@
-"""Checks the cluster of a placed server: whether it can be joined, and what its nodes have."""
+"""Checks the cluster of a placed server: whether this program can join it, and what its nodes have."""
 
 from __future__ import annotations
 

@@ -18,11 +18,9 @@ class Verdict(enum.StrEnum):
     """The result of a check, or of a whole diagnosis."""
 
     OK = "ok"
-    """Nothing is wrong."""
     WARN = "warn"
-    """It works, but most likely not as intended, or not for long."""
+    """It works, but probably not as intended, or not for long."""
     FAIL = "fail"
-    """It does not work."""
     SKIPPED = "skipped"
     """There is nothing to check, or a check that it depends on has failed."""
 
@@ -33,13 +31,11 @@ class Check(msgspec.Struct, frozen=True):
     name: str
     """The subject of the check: ``command``, ``handshake`` and so on."""
     verdict: Verdict
-    """The result."""
     detail: str
     """The finding, in a sentence."""
     remedy: str | None = None
     """What the user can do about it."""
     seconds: float | None = None
-    """Its duration in seconds, if that is useful."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
@@ -97,7 +93,7 @@ def for_missing_program(program: str) -> str | None:
 
 
 def for_handshake(name: str, entry: Mapping[str, Any], error: str, *, stdio: bool = True) -> str | None:
-    """The remedy if the server was started, or its endpoint reached, but the handshake failed."""
+    """The remedy after the process or the connection was started, but the handshake failed."""
     if not stdio:
         log_in = f'Run `gaia mcp login {shlex.quote(name)}`, or give an "Authorization" in "headers".'
         return log_in if _REFUSED.search(error) else None
@@ -116,7 +112,7 @@ def for_handshake(name: str, entry: Mapping[str, Any], error: str, *, stdio: boo
 
 
 def for_environment(entry: Mapping[str, Any]) -> str | None:
-    """The names of variables that a server that did not start might lack; None if it got them all."""
+    """The names of variables that a server might lack that did not start; None if it got all of them."""
     names = [] if entry.get("inheritEnv") is True else withheld(entry.get("env"))
     if not names:
         return None
@@ -127,7 +123,7 @@ def for_environment(entry: Mapping[str, Any]) -> str | None:
 
 
 def _by_hand(entry: Mapping[str, Any]) -> str:
-    """The server's command line to type, before variables are expanded."""
+    """The server's command line as a person would type it, with variables not expanded."""
     args = entry.get("args")
     words = argument_vector(str(entry.get("command", "")), None if args is None else list(map(str, args)))
     return " ".join(map(_quoted, words))

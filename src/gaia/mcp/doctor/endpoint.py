@@ -1,6 +1,6 @@
-"""Checks the way to a server with a URL: name, connection, certificate, and the answer to a plain request.
+"""Checks the connection to a server with a URL: name, connection, certificate, and the answer to a plain request.
 
-The checks open their own connection, so that a network problem is not taken for a problem of the server.
+The checks open their own connection, so that a network problem does not look like a problem of the server.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _RENEW_DAYS = 14
 
 
 def check_endpoint(url: str, headers: Mapping[str, str]) -> Iterator[Check]:
-    """The checks ``address``, ``connection`` and ``http``. Stops after one that failed."""
+    """The checks ``address``, ``connection`` and ``http``. Stops after a failed one."""
     try:
-        # The client's own modules: their reading of the URL and the environment is checked.
+        # The client's own modules, because their reading of the URL and of the environment is checked.
         import httptools  # noqa: F401 - what the client itself needs
 
         from gaia.http.streams import tls_context
@@ -69,7 +69,7 @@ def check_endpoint(url: str, headers: Mapping[str, str]) -> Iterator[Check]:
 
 
 def _look_up(host: str, port: int) -> Check:
-    """Look up a name on a thread, which may be left behind: the system's resolver has no deadline."""
+    """Look up a name on a thread, which may be abandoned, because the system's resolver has no deadline."""
     answer: Future[list[str]] = Future()
 
     def ask() -> None:
@@ -126,17 +126,17 @@ def _refused(url: Url, error: Exception) -> Check:
 
 
 def _ask(url: Url, connection: http.client.HTTPConnection, headers: Mapping[str, str]) -> Check:
-    """Send a GET, which leaves nothing behind (specification, "Listening for Messages from the Server")."""
+    """Send a GET, which changes nothing at the server (specification, "Listening for Messages from the Server")."""
     began = time.perf_counter()
     late, opened = threading.Event(), connection.sock
 
     def give_up() -> None:
         late.set()
-        # Wakes the reading thread. The plain socket's method: that of a TLS socket waits for the other side.
+        # Wakes the reading thread. The plain socket's method is used, because a TLS socket's own waits for the peer.
         with contextlib.suppress(OSError):
             socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
-    # The connection's timeout limits silence only, and a server can send "100 Continue" for ever.
+    # The connection's timeout limits only silence, and a server can send "100 Continue" for ever.
     timer = threading.Timer(_SECONDS, give_up)
     timer.daemon = True
     timer.start()
@@ -153,7 +153,7 @@ def _ask(url: Url, connection: http.client.HTTPConnection, headers: Mapping[str,
     status = response.status
     detail = f"{status} {response.reason}".strip()
     if status in (401, 403):
-        # Stored logins are for the client only: the handshake shows whether they are enough.
+        # Only the client uses stored logins, so the handshake shows whether they are sufficient.
         return ok("http", f"{detail}, which is an answer: it wants to know who you are", seconds)
     if 300 <= status < 400:
         target = response.headers.get("Location", "nowhere")
@@ -163,5 +163,5 @@ def _ask(url: Url, connection: http.client.HTTPConnection, headers: Mapping[str,
         return warned("http", detail, "Is the path right?", seconds)
     if status >= 500:
         return failed("http", f"{detail}: the server is in trouble", "Tell the operators of the server.", seconds)
-    # The specification asks for 405 from a server without unasked messages. Some servers send 400 or 406.
+    # The specification requires 405 from a server without server-initiated messages. Some servers send 400 or 406.
     return ok("http", f"{detail}, which is an answer", seconds)

@@ -1,4 +1,4 @@
-"""`diagnose`: runs the checks of a server in their order."""
+"""`diagnose`: runs a server's checks in order."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ OnCheck = Callable[[Check], object]
 
 
 def diagnose(name: str, config: Mapping[str, Any], on_check: OnCheck | None = None) -> Diagnosis:
-    """Examine one server: `config` is its entry of ``mcpServers``. It is started, and stopped again.
+    """Examine one server: `config` is its entry of ``mcpServers``. The server is started, and stopped again.
 
     `on_check` is called with each finding, in this thread. Takes some seconds, and up to the entry's ``startTimeout``
-    if the server does not answer. Nothing is raised for a server that does not work.
+    if the server does not answer. A server that does not work raises nothing.
     """
     return _Examination(name, config, on_check).run()
 
@@ -45,7 +45,7 @@ def diagnose(name: str, config: Mapping[str, Any], on_check: OnCheck | None = No
 def diagnose_all(
     servers: Mapping[str, Mapping[str, Any]], on_check: Callable[[str, Check], object] | None = None
 ) -> list[Diagnosis]:
-    """Examine several servers, some at a time, and look for tool names that they share.
+    """Examine several servers concurrently, and look for tool names that they share.
 
     `on_check` is called with the server's name and each finding, in one of several threads.
     """
@@ -70,7 +70,7 @@ def diagnose_all(
 
 
 class _Examination:
-    """The examination of one server. `run` is called once; `abort` may be called by any thread, more than once."""
+    """The examination of one server. `run` is called once. Any thread may call `abort`, also repeatedly."""
 
     def __init__(self, name: str, config: Mapping[str, Any], on_check: OnCheck | None) -> None:
         self._name = name
@@ -93,7 +93,7 @@ class _Examination:
             self._client._engine.request_disconnect()
 
     def _complete(self) -> Iterator[Check]:
-        """Every check of this kind of server once, in order. Checks that were not reached are skipped."""
+        """Every check of this kind of server once, in order. Unreached checks are skipped."""
         entry = self._config if isinstance(self._config, dict) else {}
         by_url = entry.get("url") and not entry.get("command")
         is_placed = isinstance(entry.get("placement"), dict)
@@ -124,7 +124,7 @@ class _Examination:
             if check.verdict is Verdict.FAIL and check.name != "versions":
                 return
         try:
-            # Without pins, all tools are visible, and none is approved.
+            # Without pins, every tool is visible and none is approved.
             self._client = MCPClient.from_config(name, {**config, "pinTools": "off"})
         except ValueError as error:
             yield failed("handshake", str(error), None)
@@ -134,7 +134,7 @@ class _Examination:
 
 
 def _preparations(name: str, config: Mapping[str, Any], server: ServerConfig) -> Iterator[Check]:
-    """What has to be in place before this kind of server is started. `server` is expanded."""
+    """The checks before this kind of server is started. `server` is expanded."""
     if server.placement is not None:
         yield from check_cluster(server, server.placement)
     elif server.transport == "stdio":

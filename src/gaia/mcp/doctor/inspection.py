@@ -28,13 +28,13 @@ from gaia.mcp.transports.base import ChannelTransport
 
 @dataclass
 class Inspection:
-    """Facts about a server. Durations are in seconds. None if a step was not reached."""
+    """Facts about a server. Durations are in seconds. None stands for an unreached step."""
 
     error: str | None = None
-    """The reason why the server did not get ready."""
+    """Why the server did not become ready."""
     pid: int | None = None
     start_seconds: float | None = None
-    """Duration of starting the process, or of reaching the endpoint."""
+    """Seconds to start the process, or to reach the endpoint."""
     handshake_seconds: float | None = None
     status: ServerStatus | None = None
     server_info: dict[str, Any] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Inspection:
 
     @property
     def server(self) -> str:
-        """The server's name and version, as it gives them."""
+        """The server's name and version of itself."""
         known = [str(self.server_info[key]) for key in ("name", "version") if key in self.server_info]
         return " ".join(known) or "a server without a name"
 
@@ -115,19 +115,19 @@ def _ping(client: MCPClient, seen: Inspection, times: int) -> None:
 
 
 class _Stopwatch:
-    """Times of the parts of a client's first connection, by ``time.perf_counter()``; None if they did not happen."""
+    """Readings of ``time.perf_counter()`` during a client's first connection; None if a part did not happen."""
 
     def __init__(self, client: MCPClient) -> None:
         self.began = time.perf_counter()
         self.opened: float | None = None
-        """When the server's process was started."""
+        """When the process was started."""
         self.listing: float | None = None
-        """When its tools were requested, and so the handshake was over."""
+        """When the tools were requested, and so the handshake was over."""
         self.pid: int | None = None
         transport = client.transport
         if isinstance(transport, ChannelTransport):
             self._open_channel = transport.open
-            # Replaced on this transport only. The client already refers to it.
+            # Replaced in this transport object only, to which the client already refers.
             vars(transport)["open"] = self._open
 
     def _open(self, listener: ChannelListener, name: str) -> Channel:
@@ -150,7 +150,7 @@ _AUTHORS = "Tell the authors of the server."
 
 
 def judge(name: str, config: Mapping[str, Any], seen: Inspection, *, stdio: bool) -> Iterator[Check]:
-    """The verdicts, in order. Stops after a failed one, except among the checks of tools."""
+    """The verdicts, in order. Stops after a failed check, except among the checks of tools."""
     if stdio:
         if seen.start_seconds is None:
             error, (program, *_) = seen.error or "", str(config.get("command", "")).split()
@@ -222,7 +222,7 @@ def names_of(definitions: Iterable[Any]) -> list[str]:
 
 
 def check_schemas(definitions: Sequence[Any]) -> Check:
-    """Check that models can use the tools: each has a description and a schema that is JSON Schema."""
+    """Check that models can use the tools: each has a description and a valid JSON Schema."""
     if not definitions:
         return skipped("schemas", "no tools")
     broken = [problem for tool in definitions if (problem := _broken(tool)) is not None]
@@ -237,7 +237,6 @@ def check_schemas(definitions: Sequence[Any]) -> Check:
 
 
 def check_names(server: str, definitions: Sequence[Any]) -> Check:
-    """Check that each tool has a unique name that APIs of language models accept."""
     names = names_of(definitions)
     if not names:
         return skipped("names", "no tools")
@@ -252,7 +251,10 @@ def check_names(server: str, definitions: Sequence[Any]) -> Check:
 
 
 def colliding(tools: Mapping[str, Sequence[str]]) -> dict[str, Check]:
-    """For each server that shares tool names with another one, a check of these names. `tools` are names by server."""
+    """For each server whose tool names collide with another server's, a check of these names.
+
+    `tools` holds the tool names by server.
+    """
     pairs = [(server, name) for server, names in tools.items() for name in dict.fromkeys(names)]
     final = {pair: name for name, pair in assign(pairs, tools.keys()).items()}
     found: dict[str, list[str]] = {}
@@ -264,7 +266,6 @@ def colliding(tools: Mapping[str, Sequence[str]]) -> dict[str, Check]:
 
 
 def _broken(tool: Any) -> str | None:
-    """Why an entry of a listing is unusable; None if it is usable."""
     if not isinstance(tool, dict) or not isinstance(name := tool.get("name"), str) or not name:
         return f"not a tool with a name: {reprlib.repr(tool)}"
     try:
@@ -274,7 +275,7 @@ def _broken(tool: Any) -> str | None:
     schema = tool.get("inputSchema")
     if not isinstance(schema, dict):
         return f"{name}: inputSchema is missing" if schema is None else f"{name}: inputSchema is not an object"
-    # Specification, "Tools": the arguments are an object, and the schema says so.
+    # Specification, "Tools": the arguments are an object, and the schema declares that.
     if schema.get("type") != "object":
         return f'{name}: inputSchema has no "type": "object"'
     for key in ("inputSchema", "outputSchema"):

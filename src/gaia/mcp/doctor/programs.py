@@ -1,8 +1,8 @@
 """Checks the program that starts a server, and its sandbox.
 
 The program must exist, run and be new enough. The sandbox must be possible here. If strace is installed, the server is
-started once more under it: failed system calls are compared with what exists at the same path outside the sandbox. So
-the check shows what the server tried and was denied during its start, whatever it reported itself.
+started once more under it, and failed system calls are compared with the files outside the sandbox. So the check shows
+which accesses the sandbox denied during the start, independently of the server's own messages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+")
 
 class _Runtime(NamedTuple):
     program: str
-    """The program that is asked for its version."""
+    """The program whose version is checked."""
     minimum: tuple[int, ...] = ()
     reason: str = ""
 
@@ -81,7 +81,7 @@ def _check_version(executable: str, interpreter: list[str], environment: Mapping
     if path is None:
         return skipped("versions", "the command is no well-known runtime")
     runtime = _RUNTIMES[_stem(path)]
-    # npx is a script of node, whose version counts. The other programs are asked themselves.
+    # npx is a script of node, whose version counts. The other programs report their own version.
     program = path if _stem(path) in (runtime.program, "python") else runtime.program
     try:
         found = find_executable(program, environment, None)
@@ -103,7 +103,7 @@ def _check_version(executable: str, interpreter: list[str], environment: Mapping
 
 
 def _version(executable: str, environment: Mapping[str, str]) -> str:
-    """The first line that ``--version`` prints. Raises OSError and ValueError (a bad exit status)."""
+    """The first line of the output of ``--version``. Raises OSError, and ValueError for a bad exit status."""
     done = subprocess.run(
         [executable, "--version"],
         env=dict(environment),
@@ -128,7 +128,7 @@ def _stem(program: str) -> str:
 
 
 def _shebang(executable: str) -> list[str]:
-    """The words of a script's first line after ``#!``; empty if it is no script."""
+    """The words after ``#!`` in a script's first line; empty if the file is not a script."""
     try:
         with open(executable, "rb") as stream:
             line = stream.read(_SHEBANG_BYTES).split(b"\n", 1)[0]
@@ -152,15 +152,15 @@ _KERNEL = ("/proc", "/dev", "/sys")
 
 
 class Denial(NamedTuple):
-    """One access that a server tried and was denied."""
+    """An access that the sandbox denied."""
 
     key: str
-    """The key that would permit it: ``read``, ``write`` or ``network``."""
+    """The key that would permit the access: ``read``, ``write`` or ``network``."""
     what: str
 
 
 def check_sandbox(name: str, config: Mapping[str, Any], server: ServerConfig) -> Check:
-    """The check ``sandbox`` of a server that has one. The server is started and stopped. `server` is expanded."""
+    """The check ``sandbox``. The server is started and stopped. `server` is expanded."""
     from gaia.mcp.transports.sandbox.cage import cage
 
     settings = server.sandbox_settings
@@ -211,7 +211,7 @@ def _remedy(denials: Iterable[Denial]) -> str:
 
 
 def _observed(name: str, config: Mapping[str, Any], tracer: str, confinement: Confinement) -> list[Denial]:
-    """The denials while the server starts and lists its tools. Raises OSError if they cannot be observed."""
+    """The denials while the server starts and lists its tools. Raises OSError if strace's output cannot be read."""
     with tempfile.TemporaryDirectory(prefix="gaia-doctor-") as folder:
         output = os.path.join(folder, "calls")
         client = MCPClient.from_config(name, {**config, "pinTools": "off", "restart": {"restart": "never"}})
@@ -227,7 +227,7 @@ def _observed(name: str, config: Mapping[str, Any], tracer: str, confinement: Co
 
 
 def denials_in(lines: Iterable[str], confinement: Confinement) -> list[Denial]:
-    """The denials in strace's output, each once, in order."""
+    """The denials in strace's output, in order and without repetition."""
     found: dict[Denial, None] = {}
     for match in _calls_of_server(lines):
         if match["error"] is not None:
@@ -237,7 +237,7 @@ def denials_in(lines: Iterable[str], confinement: Confinement) -> list[Denial]:
 
 
 def _calls_of_server(lines: Iterable[str]) -> Iterator[re.Match[str]]:
-    """The server's own calls, without those of its launcher. Interrupted calls are joined."""
+    """The server's own calls, without those of its launcher. The parts of interrupted calls are joined."""
     begun: dict[str, str] = {}
     launcher: str | None = None
     serving = False
@@ -269,7 +269,7 @@ def _denials(call: str, arguments: str, error: str, confinement: Confinement) ->
         if path.startswith(_KERNEL):
             continue
         if changes and error in ("EROFS", "EACCES", "EPERM", "ENOENT"):
-            # A sandbox can permit only existing paths: for a new file, that is its directory.
+            # A sandbox can permit only existing paths, so for a new file the directory counts.
             place = path if os.path.exists(path) else os.path.dirname(path)
             if os.access(place, os.W_OK) and place not in confinement.private and not confinement.writes(place):
                 yield Denial("write", place)
@@ -290,7 +290,6 @@ def _network_denials(call: str, arguments: str, error: str, confinement: Confine
 
 
 def _unescaped(text: str) -> str:
-    """Decode a string as strace writes it, with escapes as in C."""
     raw = text.encode("utf-8", "surrogateescape").decode("latin-1")
     return (
         raw.encode("latin-1", "backslashreplace").decode("unicode_escape").encode("latin-1").decode("utf-8", "replace")
