@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 _lock = reentrant_lock()
-"""Owns this module's writes to registries, because several agents may share one. Never held while calling out."""
+"""Guards this module's writes to registries, which several agents may share. Never held while calling out."""
 
 _INSTRUCTION = (
     "Parse this JSON data and provide a human-readable summary. "
@@ -38,7 +38,7 @@ _INSTRUCTION = (
 
 
 class Registry(Protocol):
-    """The part of a registry that is used here: a dict will do, and so will an agent's `ToolRegistry`."""
+    """The methods of a registry that this module needs: a dict has them, and so has an agent's `ToolRegistry`."""
 
     def __setitem__(self, key: str, entry: dict[str, Any], /) -> None: ...
 
@@ -68,10 +68,10 @@ class RegisteredTools:
     def __init__(self) -> None:
         self._tickets = itertools.count(1)
         self._applied: dict[str, int] = {}
-        """By server: the newest ticket that reached the registry, or 0. Owned by `_lock`."""
+        """By server: the newest ticket that reached the registry, or 0. Guarded by `_lock`."""
 
     def expect(self, servers: Iterable[str]) -> None:
-        """Record the configured servers. A tool name that belongs to one of them never leads to another."""
+        """Record the configured servers. A tool name that belongs to one of them never leads to another server."""
         with _lock:
             for server in servers:
                 self._applied.setdefault(server, 0)
@@ -109,7 +109,7 @@ class RegisteredTools:
 def _replace(
     registry: Registry, owner: RegisteredTools, server: str, entries: list[_Entry], servers: Collection[str]
 ) -> list[str]:
-    """Replace the entries that `owner` has for `server`. Returns the tools that got no name.
+    """Replace the entries of `owner` for `server`. Returns the tools for which no name was left.
 
     `servers` are all servers that the owner knows.
     """
@@ -129,11 +129,11 @@ def _replace(
             taken.add(key)
             named[key] = tools[pair]
     others = naming.folded(servers)
-    # Add first and remove later, so that a tool that only moves can be found at every moment.
+    # Add first and remove later, so that a tool whose name changes can be found at every moment.
     for key, entry in named.items():
         entry["name"] = key
         own, tool = entry["_mcp_server"], entry["_mcp_tool_name"]
-        # Models shorten names. A shortened name must not be the name of another server's tool.
+        # Models shorten names. A shortened name must not lead to another server's tool.
         aliases = (f"{own}_{tool}", tool)
         entry["_mcp_aliases"] = [alias for alias in aliases if not naming.is_of_another(alias, own, others)]
         registry[key] = entry
@@ -168,7 +168,7 @@ def server_order(manager: MCPClientManager) -> Callable[[], list[str]]:
 
 
 def with_worded_response(tool_name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with its answers put into a form for a model: ``status``, and an instruction about the ``data``.
+    """Wrap `function`: its answers get a form for a model, with ``status`` and an instruction about the ``data``.
 
     Answers that are not dicts pass through unchanged.
     """
@@ -184,7 +184,7 @@ def with_worded_response(tool_name: str, function: Callable[..., Any]) -> Callab
         return {
             "status": "success",
             "message": f"Tool '{tool_name}' returned data",
-            # The model need not read members that every result repeats.
+            # The model need not read members that are the same in every result.
             "data": result.without_defaults(),
             "instruction": _INSTRUCTION,
         }
@@ -193,7 +193,7 @@ def with_worded_response(tool_name: str, function: Callable[..., Any]) -> Callab
 
 
 def _error_data(result: ToolResult) -> dict[str, Any]:
-    """The members of a failure that the ``error`` does not contain already."""
+    """The members of a failure that the ``error`` does not already contain."""
     data = result.without_defaults()
     if "error_type" in data:
         return data
@@ -204,7 +204,7 @@ def _error_data(result: ToolResult) -> dict[str, Any]:
 
 @dataclass(eq=False)
 class AgentServers:
-    """The state of `MCPClientMixin` for one agent: its settings, its manager, and the tools that it registered."""
+    """The state of `MCPClientMixin` for one agent: its settings, its manager, and the registered tools."""
 
     servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     auto_load: bool = False
@@ -214,10 +214,10 @@ class AgentServers:
     debug: bool | None = None
 
     pending: bool = False
-    """Whether `MCPClientMixin.__init__` has run and the construction has not ended."""
+    """Whether `MCPClientMixin.__init__` has run and the object is not fully constructed yet."""
 
     lock: Any = field(default_factory=reentrant_lock)
-    """Owns the next three attributes, so that two threads do not both make a manager."""
+    """Guards the next three attributes, so that two threads do not both make a manager."""
     manager: Any = None
     memory_only: bool = False
     """Whether the mixin made `manager` with a configuration without a file."""
@@ -228,7 +228,6 @@ class AgentServers:
 
 
 def check_entry(name: str, entry: object) -> None:
-    """Raise ValueError if `entry` cannot be a server's entry."""
     if not isinstance(entry, Mapping):
         raise ValueError(  # noqa: TRY004 - the specification says ValueError
             f"MCP server {name!r} needs a config dict such as {{'command': 'uvx'}}, got {type(entry).__name__}"
@@ -238,7 +237,6 @@ def check_entry(name: str, entry: object) -> None:
 
 
 def checked(servers: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Mapping[str, Any]]:
-    """A copy of `servers`. Raises ValueError for an unusable entry."""
     if servers is None:
         return {}
     require_servers(servers)
@@ -251,7 +249,7 @@ def checked(servers: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Mappin
 def put_over_files(config: MCPConfig, servers: Mapping[str, Mapping[str, Any]], agent: str) -> MCPConfig:
     """Put `servers` into the memory of `config`, over its files; returns `config`.
 
-    Logs which servers come from which file, for `agent`, the name of its class.
+    Logs the source of each server, for `agent`, the name of the agent's class.
     """
     for name, entry in servers.items():
         config.add_server(name, entry, save=False)
@@ -268,7 +266,7 @@ _NAMED = 100
 
 
 def connected_line(client: MCPClient, file: Path | None = None) -> str:
-    """A line about a connected server: the file of its entry, if any, and the names of its tools."""
+    """One line about a connected server: the file of its entry, if any, and the names of its tools."""
     names = [one_line(tool.name) for tool in client.list_tools()]
     count = f"{len(names)} tool{'' if len(names) == 1 else 's'}"
     origin = "" if file is None else f" from {file}"

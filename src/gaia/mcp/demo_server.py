@@ -1,11 +1,11 @@
 """A small, real MCP server over stdio: ``python -m gaia.mcp.demo_server``.
 
-The demo, the documentation and the tests need a server that is there on every machine and starts in no time, so this
-one uses the standard library only. It also runs as a file: ``python -I path/to/demo_server.py``.
+The demo, the documentation and the tests need a server that exists on every machine and starts quickly, so this one
+uses only the standard library. It also runs as a file: ``python -I path/to/demo_server.py``.
 
 It speaks the revisions that open with ``initialize`` (2024-11-05 to 2025-11-25). Tool calls run concurrently, one
-thread each; everything else is answered by the thread that reads standard input. Some tools exist to show what a
-supervisor has to survive: ``sleep`` is slow and can be cancelled, ``fail`` fails, ``crash`` takes the process down, and
+thread each; everything else is answered by the thread that reads standard input. Some tools show the failures that a
+supervisor handles: ``sleep`` is slow and can be cancelled, ``fail`` fails, ``crash`` takes the process down, and
 ``counter`` loses its state with it.
 """
 
@@ -24,7 +24,7 @@ Json: TypeAlias = dict[str, Any]
 
 VERSION = "1.0.0"
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-"""Oldest to newest; a client that asks for another one is offered the newest."""
+"""Oldest to newest. A client that requests another revision is offered the newest."""
 BATCHING_REVISION = "2025-03-26"
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 PROGRESS_SECONDS, GRACE_SECONDS = 0.1, 0.5
@@ -40,20 +40,20 @@ DESTRUCTIVE = ADDITIVE | {"destructiveHint": True}
 
 
 class RpcError(Exception):
-    """An answer of the ``error`` kind: its arguments are the code, the message and, if there are any, the data."""
+    """An answer of the ``error`` kind. Its arguments are the code, the message and perhaps the data."""
 
 
 class Call:
-    """The tool's side of one running ``tools/call``, besides its result."""
+    """One running ``tools/call``, as its tool sees it."""
 
     def __init__(self, send: Callable[[Json], None], progress_token: str | int | None) -> None:
         self.interrupted = threading.Event()
-        """Set when the client cancelled the call or went away."""
+        """Set when the client has cancelled the call or has gone."""
         self._send = send
         self._progress_token = progress_token
 
     def report_progress(self, progress: float, total: float) -> None:
-        """Tell the client how far the call is, if the client asked for progress."""
+        """Report progress, if the client has asked for it."""
         if self._progress_token is not None and not self.interrupted.is_set():
             params = {"progressToken": self._progress_token, "progress": progress, "total": total}
             self._send({"method": "notifications/progress", "params": params})
@@ -65,7 +65,7 @@ class Tool(NamedTuple):
     name: str
     description: str
     properties: Json
-    """JSON Schema of each argument; one without a ``default`` is required."""
+    """JSON Schema of each argument. An argument without a ``default`` is required."""
     annotations: Json
     run: Callable[..., Json | None]
     """Takes the call and its arguments. Returns None if the call was interrupted and needs no answer."""
@@ -85,14 +85,14 @@ def _object_schema(properties: Json) -> Json:
 
 
 def check_arguments(properties: Json, arguments: Any) -> Json:
-    """Return `arguments` with defaults filled in; raise `RpcError` naming the argument that does not fit."""
+    """Return `arguments` with the defaults; raise `RpcError` with the name of a wrong argument."""
     if not isinstance(arguments, dict):
         raise RpcError(INVALID_PARAMS, "arguments must be an object")
     complete = {name: schema["default"] for name, schema in properties.items() if "default" in schema} | arguments
     for name, value in complete.items():
         if (schema := properties.get(name)) is None:
             raise RpcError(INVALID_PARAMS, f"unexpected argument {name!r}")
-        # A Python bool is an int, a JSON boolean is not a number.
+        # A Python bool is an int, but a JSON boolean is not a number.
         if not isinstance(value, TYPES[schema["type"]]) or isinstance(value, bool):
             raise RpcError(INVALID_PARAMS, f"argument {name!r} must be of type {schema['type']}")
         if "minimum" in schema and not schema["minimum"] <= value <= schema["maximum"]:
@@ -150,7 +150,7 @@ TOOLS = (
 
 
 class DemoServer:
-    """Reads JSON-RPC lines and answers them. A subclass may offer more `methods`, `tools` and `capabilities`."""
+    """Reads and answers JSON-RPC lines. A subclass may offer more `methods`, `tools` and `capabilities`."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self.tools = {tool.name: tool for tool in TOOLS}
@@ -165,7 +165,7 @@ class DemoServer:
         self._revision: str | None = None
         self._running: dict[str | int, Call] = {}
         self._lock = threading.Lock()
-        """Guards `_running`, which the reading thread and the threads of the calls share."""
+        """Guards `_running`, which the reading thread and the calls' threads share."""
 
     def handle_line(self, line: bytes) -> None:
         """Handle one line of input: a message or, in revision 2025-03-26, several."""
@@ -180,7 +180,7 @@ class DemoServer:
             self._handle_message(part)
 
     def interrupt(self, *request_ids: Any) -> None:
-        """Wake these calls if they sleep; every call if none is named."""
+        """Wake these calls if they sleep. Without ids, wake every call."""
         with self._lock:
             for request_id, call in self._running.items():
                 if not request_ids or request_id in request_ids:
@@ -192,7 +192,7 @@ class DemoServer:
             if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
                 raise RpcError(INVALID_REQUEST, "not a JSON-RPC 2.0 message")
             method, params = message.get("method"), message.get("params", {})
-            # Other notifications and answers are ignored: this server sends no requests.
+            # Other notifications and answers are ignored, because this server sends no requests.
             if method == "notifications/cancelled" and "id" not in message and isinstance(params, dict):
                 self.interrupt(params.get("requestId"))
             elif "id" in message and ("method" in message or not message.keys() & {"result", "error"}):
@@ -241,7 +241,7 @@ class DemoServer:
 
         def run() -> None:
             result = tool.run(call, **arguments)
-            # Remove it before the answer is sent: from then on the client may use the id again.
+            # Removed before the answer is sent, because after that the client may use the id again.
             with self._lock:
                 del self._running[request_id]
             if result is not None:
@@ -250,7 +250,7 @@ class DemoServer:
         with self._lock:
             if request_id in self._running:
                 raise RpcError(INVALID_REQUEST, f"request {request_id!r} is already running")
-            # Before it starts, so that a cancellation on the very next line finds it.
+            # Added before the thread starts, so that a cancellation on the very next line finds the call.
             self._running[request_id] = call
         threading.Thread(target=run, name=tool.name, daemon=True).start()
 
@@ -286,7 +286,7 @@ def serve(make: Callable[[Callable[[bytes], None]], DemoServer]) -> int:
         return 130
     finally:
         server.interrupt()
-        # Calls that are about to answer get some time; a client that does not read cannot keep the process alive.
+        # Calls that are about to answer get some time. A client that does not read cannot keep the process alive.
         deadline = time.monotonic() + GRACE_SECONDS
         for thread in (thread for thread in threading.enumerate() if thread.daemon):
             thread.join(max(0.0, deadline - time.monotonic()))

@@ -27,8 +27,8 @@ class MCPBridge:
 
         serve_http(MCPBridge({"code": CodeAgent(), "files": FileAgent()}))
 
-    Namespaces consist of ASCII letters, digits, ``_`` and ``-``, as names of tools do. If two agents would get a tool
-    of the same name (``a`` with ``b_c`` and ``a_b`` with ``c``), the first one has it.
+    Namespaces consist of ASCII letters, digits, ``_`` and ``-``, as names of tools do. If tools of two agents would
+    have the same name (``a`` with ``b_c`` and ``a_b`` with ``c``), the first agent's tool has it.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class MCPBridge:
         return "\n\n".join(f"Tools named {namespace}_…: {text}" for namespace, text in parts if text)
 
     def offers_mcp(self, what: str) -> bool:
-        """Whether any of the agents offers ``prompts``, ``resources`` or ``completions``."""
+        """Whether at least one agent offers ``prompts``, ``resources`` or ``completions``."""
         return any(agent.offers_mcp(what) for agent in self._agents.values())
 
     def get_mcp_tool_definitions(self) -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ class MCPBridge:
         return [one for agent in self._agents.values() for one in agent.get_mcp_resource_templates()]
 
     def read_mcp_resource(self, uri: str) -> Any:
-        """Read from the agent that lists the URI, or else from the first that accepts it, as a template may."""
+        """Read from the agent that lists the URI, or else from the first agent that accepts it, as a template may."""
         agents = sorted(
             self._agents.values(), key=lambda agent: all(one.get("uri") != uri for one in agent.get_mcp_resources())
         )
@@ -102,7 +102,7 @@ class MCPBridge:
             agent.set_mcp_logging_level(level)
 
     def add_mcp_listener(self, listener: Callable[[str, str | None], None]) -> Callable[[], None]:
-        """Listen to the changes of all agents. Returns a function that ends this."""
+        """Pass the changes of all agents to `listener`. Returns a function that ends this."""
         removers = [agent.add_mcp_listener(listener) for agent in self._agents.values()]
 
         def remove() -> None:
@@ -112,14 +112,14 @@ class MCPBridge:
         return remove
 
     def _find(self, listing: _Listing, kind: str, name: str) -> tuple[ServableAgent, str]:
-        """The agent that lists this namespaced name, and the agent's own name for it."""
+        """The agent that lists this namespaced name, and the agent's own name."""
         for namespaced, agent, definition in self._named(listing):
             if namespaced == name:
                 return agent, definition["name"]
         raise ValueError(f"Unknown {kind}: {name}")
 
     def _named(self, listing: _Listing) -> Iterator[tuple[str, ServableAgent, dict[str, Any]]]:
-        """Each definition with its namespaced name and its agent. One agent's failure does not hide the others."""
+        """Each definition with its namespaced name and its agent. An agent that fails is logged and left out."""
         for namespace, agent in self._agents.items():
             try:
                 definitions = listing(agent)

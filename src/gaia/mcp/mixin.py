@@ -58,9 +58,9 @@ class MCPClientMixin(ConstructionHook):
             def __init__(self, **kwargs):
                 super().__init__(mcp_servers={"time": {"command": "uvx", "args": ["mcp-server-time"]}}, **kwargs)
 
-    The registry follows the servers: tools come and go with ``tools/list_changed``, go when a server is disconnected,
-    and stay while it is restarted. Thread-safe. Servers run until `disconnect_mcp_server`, `close_mcp` or the end of
-    the process.
+    The registry follows the servers: tools are added and removed with ``tools/list_changed``, removed when a server is
+    disconnected, and kept while it is restarted. Thread-safe. Servers run until `disconnect_mcp_server`, `close_mcp` or
+    the end of the process.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class MCPClientMixin(ConstructionHook):
         debug: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        """Note the settings, and pass all other arguments on.
+        """Store the settings, and pass all other arguments on.
 
         The agent's servers are connected, all at once, when the object is constructed. By default they come from the
         stacked configuration files, ``~/.gaia/mcp_servers.json`` and the project's ``mcp_servers.json`` over it; see
@@ -132,7 +132,7 @@ class MCPClientMixin(ConstructionHook):
 
     @property
     def _mcp_manager(self) -> Any:
-        """The `MCPClientManager`, made on first need. Another one may be assigned."""
+        """The `MCPClientManager`, made on first need. The application may assign another one."""
         state = self._mcp_state
         with state.lock:
             if state.manager is None:
@@ -164,7 +164,7 @@ class MCPClientMixin(ConstructionHook):
             self.load_mcp_servers_from_config()
             return
         if not (state.auto_load or state.servers):
-            # The specification says that a manager exists from now on.
+            # The specification requires a manager from here on.
             _ = self._mcp_manager
             return
         if state.auto_load:
@@ -181,12 +181,12 @@ class MCPClientMixin(ConstructionHook):
         """Start the server `name` and register its tools.
 
         An agent with a ``config_file`` saves the entry there as given, including a password that is not written as
-        ``${VAR}``; a failure of that is only logged. Any other agent keeps the entry in memory. `save` overrides this:
-        true saves the entry to the ``config_file`` or the usual file (see `MCPConfig`), or the call fails; false keeps
-        it in memory.
+        ``${VAR}``; a failed save is only logged. Any other agent keeps the entry in memory. `save` overrides this: true
+        saves the entry to the ``config_file`` or the usual file (see `MCPConfig`), or the call fails; false keeps it in
+        memory.
 
         A server that already runs with the same configuration is left as it is. A failed server is started again, and
-        the call waits for a server that is being restarted, as long as a request may take. Returns True if the server
+        the call waits for a server that is being restarted, as long as a request's timeout. Returns True if the server
         is ready, and False on any failure; the reason is logged, and printed on the agent's console. Raises ValueError
         if `config` is not a mapping with a ``command`` or a ``url``.
         """
@@ -209,18 +209,18 @@ class MCPClientMixin(ConstructionHook):
         client: MCPClient | None = manager.get_client(name)
         is_new = manager.config.get_server(name) != config
         if client is None or is_new:
-            # A configuration in memory needs no such argument.
+            # Only a configuration with files takes this argument.
             where = {} if self._mcp_state.memory_only else {"save": save is True}
             added: MCPClient = manager.add_server(name, config, **where)
             if save is None and is_new and self._mcp_state.config_file is not None:
                 try:
                     manager.config.add_server(name, config)
                 except ConfigError as error:
-                    # The server is connected, even if the file cannot be written.
+                    # The server is connected, even though the file cannot be written.
                     logger.warning("config_not_saved", server=name, error=error.message)
             return added
         if client.connect() and not client.is_connected():
-            # A request waits for a server that is being restarted, and starts one that has exited by itself.
+            # A request waits for a restarting server, and starts a server that has exited by itself.
             client.list_tools(refresh=True)
         if not client.is_connected():
             raise ServerUnavailable(client.last_error or f"it is {client.state.value}")
@@ -229,7 +229,7 @@ class MCPClientMixin(ConstructionHook):
         return client
 
     def _read_mcp_files(self) -> None:
-        """Put a configuration that is only in memory over the usual files. Raises ConfigError if one is broken."""
+        """Put the configuration in memory over the usual files. Raises ConfigError for a broken file."""
         state = self._mcp_state
         with state.lock:
             manager = self._mcp_manager
@@ -243,7 +243,7 @@ class MCPClientMixin(ConstructionHook):
     def load_mcp_servers_from_config(self) -> int:
         """Connect the servers of the configuration files and of the agent's ``mcp_servers``; register their tools.
 
-        The files are those that `MCPConfig` names, or only the agent's ``config_file``. Connected servers stay.
+        The files are the ones that `MCPConfig` names, or only the agent's ``config_file``. Connected servers stay.
 
         Returns how many servers are connected now, and prints each server's result on the agent's console. A server
         that could not be connected is tried again in the background, and its tools are registered when it is ready.
@@ -271,8 +271,8 @@ class MCPClientMixin(ConstructionHook):
     def require_mcp_servers(self, *names: str, timeout: float | None = 30.0) -> None:
         """Wait until servers are ready and their tools are registered, by default all configured servers.
 
-        For agents that cannot work without them. Raises `ServerUnavailable` (a RuntimeError) that names each server
-        that is not ready, with the cause; see `MCPClientManager.require`.
+        For agents that cannot work without these servers. Raises `ServerUnavailable` (a RuntimeError) that names each
+        missing server, with the cause; see `MCPClientManager.require`.
         """
         manager = self._mcp_manager
         manager.require(*names, timeout=timeout)
@@ -281,8 +281,8 @@ class MCPClientMixin(ConstructionHook):
     def disconnect_mcp_server(self, name: str) -> None:
         """Unregister the server's tools, stop it, and remove it from the configuration.
 
-        That is this agent's memory, and also the configuration file if the agent uses one that has the server's entry.
-        A server that could not be connected is not tried again. An unknown server is logged.
+        The entry is removed from this agent's memory, and from its configuration file if that has it. A server that
+        could not be connected is not tried again. An unknown server is logged.
         """
         manager = self._mcp_manager
         client = manager.get_client(name)
@@ -296,12 +296,12 @@ class MCPClientMixin(ConstructionHook):
         try:
             manager.remove_server(name)
         finally:
-            # A change of its tools may have been registered in between. `_on_mcp_event` reverts a later one.
+            # A change of its tools may have been registered in between. `_on_mcp_event` reverts a later change.
             current = manager.get_client(name)
             if current is None or current is client:
                 self._unregister_mcp_tools(client)
             else:
-                # Another thread has meanwhile added a server under this name.
+                # Another thread has added a server under this name in the meantime.
                 self._follow_mcp_tools(current)
             self._rebuild_mcp_prompt()
 
@@ -320,7 +320,7 @@ class MCPClientMixin(ConstructionHook):
         registry = self._mcp_registry()
         state.tools.remove_all(registry)
         if isinstance(registry, ToolRegistry):
-            # Entries that an override of `_register_mcp_tools` wrote.
+            # Entries from an override of `_register_mcp_tools`.
             registry.discard(lambda entry: "_mcp_server" in entry)
 
     def list_mcp_servers(self) -> list[str]:
@@ -333,9 +333,9 @@ class MCPClientMixin(ConstructionHook):
         return client
 
     def _register_mcp_tools(self, client: MCPClient) -> None:
-        """Make the registry hold exactly the tools of `client`, besides those of other servers.
+        """Make the registered tools of `client` equal to its present tools. Other servers' tools stay.
 
-        May be overridden. Entries that an override writes to `_TOOL_REGISTRY` become this agent's as well.
+        May be overridden. Entries that an override writes to `_TOOL_REGISTRY` become this agent's own.
         """
         ticket = self._mcp_state.tools.ticket()
         self._mcp_state.tools.replace(self._mcp_registry(), client.name, ticket, definitions_of(client))
@@ -353,7 +353,7 @@ class MCPClientMixin(ConstructionHook):
                 registry.server_order = server_order(manager)
 
     def _explain_missing_mcp_tool(self, tool_name: str) -> str | None:
-        """Why an unregistered tool of a server cannot be called now, for the model; None for other tools."""
+        """For the model: why an unregistered tool of a server cannot be called now; None for other tools."""
         manager = self._mcp_state.manager
         error = None if manager is None else manager.absence_of(tool_name)
         return error.message if isinstance(error, ServerUnavailable) else None
@@ -371,7 +371,7 @@ class MCPClientMixin(ConstructionHook):
     def _on_mcp_event(self, event: Event) -> None:
         """Update the registry after an event. Runs on a callback thread of the manager."""
         closed = isinstance(event, StateChanged) and event.new is ServerState.CLOSED
-        # The application may have connected a closed client again, whose tools are gone; no ToolsChanged may follow.
+        # The application may have reconnected a closed client, whose tools are gone; no ToolsChanged may follow.
         connected = (
             isinstance(event, StateChanged) and event.old is ServerState.STARTING and event.new is ServerState.READY
         )
