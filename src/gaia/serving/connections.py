@@ -1,4 +1,4 @@
-"""`Connections`: the connections of an HTTP server: how many there are, and which one makes room for another."""
+"""`Connections`: the connections of an HTTP server, their number, and which connection makes room for another."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from typing import Protocol
 from gaia.serving.options import HttpOptions
 
 STALLED_SECONDS = 30.0
-"""Seconds for which a client may read nothing of a response that no longer fits the buffers."""
+"""How long a client may read nothing of a response that no longer fits the buffers."""
 
 TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
 
 _SWEEP_SECONDS = 1.0
 _IDLE_SECONDS = 75.0
-"""Seconds for which a connection without any request is kept."""
 
 _RESERVE = 32
-"""Connections beyond the limit, for probes only. The oldest of more is dropped: probes send their request at once."""
+"""Connections beyond the limit, for probes only, which send their request at once. With more, the oldest is dropped."""
 
 
 class Phase(Enum):
-    """What the server waits for on a connection."""
+    """What the server expects on a connection."""
 
     IDLE = "idle"
     HEAD = "head"
@@ -39,8 +38,10 @@ class Connection(Protocol):
     loop: asyncio.AbstractEventLoop
     phase: Phase
     group: Hashable
-    """The owner of the connection: the client's name once `Connections.identify` was called; before, the address, or
-    None behind a proxy."""
+    """The owner of the connection: the client's name after `Connections.identify`, before that the address.
+
+    Behind a proxy it is None before `identify`.
+    """
 
     @property
     def unread(self) -> int: ...
@@ -62,14 +63,14 @@ class Connections:
         self.reserve: dict[Connection, None] = {}
         """Connections beyond the limit, which may only send probes."""
         self.stalled: dict[Connection, None] = {}
-        """Connections whose client reads more slowly than it is answered."""
+        """Connections whose client reads its responses too slowly."""
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: Connection) -> bool:
-        """Add a connection. False if all connections have complete requests; it is then in the reserve.
+        """Add a connection. False if every connection has a complete request; the new one is then in the reserve.
 
-        To make room, a connection without a complete request is dropped, of the group with the most connections.
-        Connections of one address that no client was identified for may take a quarter of the places.
+        To make room, a connection without a complete request is dropped, from the group with the most connections.
+        Connections from one address without an identified client may take a quarter of the places.
         """
         group = connection.group
         if group is not None and self.counts[group] >= max(1, self._most // 4):
@@ -97,10 +98,10 @@ class Connections:
         return False
 
     def identify(self, connection: Connection, client: Hashable, most: int | None) -> int | None:
-        """Count the connection for this client. Returns None, or the client's number if it may have no more.
+        """Count the connection for this client. Returns None, or the client's limit if it has reached the limit.
 
-        The client may have `most`; None is half of all places. To make room, its connection without a request is
-        dropped.
+        The client may have `most` connections; None is half of all places. To make room, the client's own connection
+        without a request is dropped.
         """
         if connection.group == client or connection not in self.open:
             return None
@@ -116,7 +117,6 @@ class Connections:
         return None
 
     def unread_of(self, group: Hashable) -> int:
-        """Bytes of responses that a client has not read, on all its connections."""
         # Usually no connection is stalled.
         return sum(each.unread for each in self.stalled if each.group == group) if self.stalled else 0
 
@@ -137,7 +137,8 @@ class Connections:
             del self.counts[group]
 
     def _sweep_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        # One timer for all: setting one for each step of a request takes longer than reading the request.
+        # One timer for all connections, because setting one for each step of a request takes longer than reading the
+        # request.
         self._timer = loop.call_later(_SWEEP_SECONDS, self._sweep, loop)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:

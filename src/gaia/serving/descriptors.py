@@ -12,10 +12,10 @@ logger = get_logger(__name__)
 
 
 def take_descriptors() -> tuple[int, int]:
-    """Private copies of descriptors 0 and 1, which children do not inherit.
+    """Private copies of descriptors 0 and 1, which child processes do not inherit.
 
-    Descriptor 1 then leads to standard error, and descriptor 0 to nothing. So prints and reads of the program, of C
-    libraries and of child processes cannot disturb the protocol.
+    After that, descriptor 1 leads to standard error, and descriptor 0 to nothing. So prints and reads of the program,
+    of C libraries and of child processes cannot disturb the protocol.
     """
     sys.stdout.flush()
     incoming, outgoing = os.dup(0), os.dup(1)
@@ -33,9 +33,9 @@ def take_descriptors() -> tuple[int, int]:
 
 
 def read_lines(descriptor: int, most: int) -> Iterator[bytes]:
-    """The lines without blank ones, until the end of input. Blocks, and nothing can interrupt it.
+    """The lines of the input without blank ones. Blocks, and nothing can interrupt it.
 
-    A line of more than `most` bytes ends them, because a request that was not read cannot be answered.
+    A line of more than `most` bytes ends the iteration, because an unread request cannot be answered.
     """
     try:
         with os.fdopen(descriptor, "rb") as stream:
@@ -50,7 +50,7 @@ def read_lines(descriptor: int, most: int) -> Iterator[bytes]:
 
 
 def write_line(descriptor: int, line: bytes) -> None:
-    """Write all of a line. Blocks while the client does not read. Raises OSError if it is gone."""
+    """Write a whole line. Blocks while the client does not read. Raises OSError if the client has gone."""
     rest = memoryview(line)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

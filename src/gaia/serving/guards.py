@@ -1,4 +1,4 @@
-"""`Guard`: the checks of every HTTP request before it is handled."""
+"""`Guard`: the checks that every HTTP request passes before it is handled."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 Headers = Sequence[tuple[bytes, bytes]]
-"""Of a request or a response. Names are in lower case."""
+"""The headers of a request or a response. Names are in lower case."""
 
 HEALTH = "/health"
 
 _MAX_HEADERS = 100
 _MAX_HEADER_BYTES = 32 * 1024
 _ONCE = frozenset((b"host", b"origin", b"authorization", b"content-type", b"content-length"))
-"""Headers that may occur once only, besides those of the protocol, whose names begin with ``mcp-``."""
+"""Headers that may occur only once, as all protocol headers may, whose names begin with ``mcp-``."""
 _HOSTS = 16
-"""Most values of the header Host for which the result is cached."""
+"""Number of Host headers with a cached result."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 class Refused(NamedTuple):
-    """A request that is not served. The message is for the client."""
+    """A refused request. The message is for the client."""
 
     status: int
     message: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
     reason: str | None = None
-    """One word for figures and logs. None if the request is not counted."""
+    """One word for figures and logs; None if the request is not counted."""
 
 
 class Guard:
@@ -56,13 +56,13 @@ class Guard:
         self._open_paths = open_paths
 
     def refusal(self, method: str, path: str, given: Sequence[tuple[bytes, bytes]]) -> Refused | None:
-        """Why a request with these headers is refused before its body is read; None if it is not."""
+        """Why a request with these headers is refused before its body is read; None if it is accepted."""
         headers = {name.lower(): value for name, value in given}
-        # A repeated header makes the dictionary shorter.
+        # A repeated header makes the dictionary shorter than the list.
         if len(headers) < len(given) and (twice := repeated(given)) is not None:
             return twice
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            # A proxy in front may have chosen the other end of the body (RFC 9112, section 6.1).
+            # A proxy in front may have seen another end of the body (RFC 9112, section 6.1).
             text = "A request may have Content-Length or Transfer-Encoding"
             return Refused(400, text, ((b"connection", b"close"),))
         host = _text(headers.get(b"host"))
@@ -111,7 +111,7 @@ def repeated(headers: Sequence[tuple[bytes, bytes]]) -> Refused | None:
 
 
 async def disconnected(receive: Receive) -> None:
-    """Return once the client has gone. The body of its request must have been read."""
+    """Return when the client has gone. The body of its request must have been read before."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -157,11 +157,9 @@ class ClientAddress:
     def behind(self, peer: str, headers: Sequence[tuple[bytes, bytes]]) -> str:
         """The address of the client whose request `peer`, a trusted proxy, has forwarded.
 
-        Names of `headers` are in lower case.
-
-        Each proxy appends the address of its own client. So the client is the last address that is no trusted proxy;
-        anybody may have written the entries before it. If an entry is no address, the proxy that wrote it counts as the
-        client.
+        Names of `headers` are in lower case. Each proxy appends the address of its own client, so the client is the
+        last address that is not a trusted proxy; earlier entries may be forged. If an entry is not an address, the
+        proxy that wrote it counts as the client.
         """
         client = peer
         given = b",".join(value for name, value in headers if name == b"x-forwarded-for").decode("latin-1")
@@ -176,7 +174,7 @@ class ClientAddress:
 
 
 def _address(text: str) -> _Address | None:
-    """The address in an entry, without a port, which some proxies append. None if it is no address."""
+    """The address in an entry, without the port that some proxies append; None if it is not an address."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:
@@ -201,14 +199,14 @@ class Cors:
         self._expose = (b"access-control-expose-headers", ", ".join(_EXPOSED).encode())
 
     def headers(self, request: Mapping[bytes, bytes]) -> Headers:
-        """The headers to add to the response. `request` has the request's headers, names in lower case."""
+        """The headers for the response. `request` has the request's headers, names in lower case."""
         origin = request.get(b"origin")
         if origin is None or origin not in self._allowed:
             return ()
         return ((b"access-control-allow-origin", origin), self._expose, (b"vary", b"Origin"))
 
     def around(self, app: Any) -> Any:
-        """Wrap an ASGI application: add the headers, and answer preflight requests of browsers."""
+        """Wrap an ASGI application, to add the headers and to answer browsers' preflight requests."""
         if not self._origins:
             return app
         from starlette.middleware.cors import CORSMiddleware

@@ -19,32 +19,31 @@ from gaia.serving.options import HttpOptions
 from gaia.serving.responses import RequestHandler
 
 _STOP_SECONDS = 5.0
-"""Seconds that the server may take to stop after its requests have ended."""
+"""How long the server may take to stop after its requests have ended."""
 
 
 class _Server(uvicorn.Server):
-    """Returns on SIGTERM and SIGINT, so that callers clean up and the exit code is 0.
+    """A server that returns on SIGTERM and SIGINT, so that callers clean up and the exit code is 0.
 
     uvicorn itself raises the signal again at the end, which kills the process.
     """
 
     catching: Callable[[], None] | None = None
-    """Called once signals are handled."""
+    """Called when signals are handled."""
     stopping: Callable[[], None] | None = None
 
     delay = 0.0
     """Seconds between the first signal and the end of accepting requests. A second signal ends the delay."""
     told: Callable[[], None] | None = None
-    """Called at the first signal; `stopping` is called after the delay."""
+    """Called at the first signal. `stopping` is called after the delay."""
     _is_told = False
     _delayed: asyncio.TimerHandle | None = None
     _is_stopping = False
     grace = 0.0
-    """Seconds for which the server keeps listening for clients of open requests."""
+    """How long the server keeps listening for the clients of open requests."""
     _under_way: frozenset[object] = frozenset()
-    """The requests that were open when the server began to stop."""
     _stop_by = 0.0
-    """The end of `grace`; a reading of the loop's clock."""
+    """The end of `grace` by the loop's clock."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         is_first, self._is_told = not self._is_told, True
@@ -54,7 +53,7 @@ class _Server(uvicorn.Server):
             self._delayed = asyncio.get_running_loop().call_later(self.delay, self._begin_to_stop, sig, frame)
             return
         if self._delayed is not None:
-            # Otherwise the timer would count as one more signal, which ends the server at once.
+            # Otherwise the timer would count as a further signal, which ends the server at once.
             self._delayed.cancel()
         self._begin_to_stop(sig, frame)
 
@@ -70,19 +69,19 @@ class _Server(uvicorn.Server):
             super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
-        """Listen until the open requests have ended: their clients may need another connection."""
+        """Listen until the open requests have ended, because their clients may need another connection."""
         if self._is_stopping and not self.should_exit:
             left = self._stop_by - asyncio.get_running_loop().time()
             if left <= 0 or self._under_way.isdisjoint(self._requests()):
                 self.config.timeout_graceful_shutdown = max(1, round(left))
                 self.should_exit = True
                 if self.stopping is not None:
-                    # End streams that were opened meanwhile.
+                    # End streams that were opened in the meantime.
                     self.stopping()
         return await super().on_tick(counter)
 
     def _requests(self) -> Iterator[object]:
-        """The open requests, each as an object that exists as long as the request."""
+        """The open requests, each as an object with the request's lifetime."""
         yield from self.server_state.tasks
         for connection in self.server_state.connections:
             responder = getattr(connection, "responder", None)
@@ -123,7 +122,7 @@ class BackgroundServer:
         self._listener = _listen(options)
         self._stopping = stopping
         self._stop_timeout = options.shutdown_grace + _STOP_SECONDS
-        # Without signals: uvicorn handles them in the main thread only.
+        # uvicorn handles signals only in the main thread, so this server handles none.
         self._server = uvicorn.Server(_configuration(app, options, open_paths))
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._server.serve(sockets=[self._listener])), name=name, daemon=True
@@ -155,12 +154,11 @@ def run_http(
     """Serve `app`; call `started` with the server's URL once it accepts connections, and `stopping` at a signal.
 
     `told` is called at the first signal. `stopping` is called `options.shutdown_delay` seconds later, or at the second
-    signal; it ends requests that would not end. Requests then have `options.shutdown_grace` seconds. Requests for
-    `open_paths` need no token.
+    signal; it ends requests that have no end of their own. Requests then have `options.shutdown_grace` seconds.
+    Requests for `open_paths` need no token.
 
-    Requests that `direct` takes do not go through `app`, but pass the same checks; ``uvloop`` is used if it is
-    installed. With `direct`, connections are accepted until the open requests have ended. Then `stopping` is called
-    again.
+    Requests that `direct` takes pass the same checks and bypass `app`; ``uvloop`` is used if it is installed. With
+    `direct`, the server accepts connections until the open requests have ended, then calls `stopping` again.
 
     Raises `UnsafeOptions`, and OSError if it cannot listen at the address.
     """
@@ -191,7 +189,7 @@ def _listen(options: HttpOptions) -> socket.socket:
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """A factory of uvloop's event loops, which need two thirds of the time for a call; None without uvloop."""
+    """A factory of uvloop's event loops, which take two thirds of the time for a call; None without uvloop."""
     try:
         import uvloop
     except ImportError:
@@ -201,7 +199,6 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _with_health(app: App) -> App:
-    """An application that also answers `HEALTH`."""
     from starlette.responses import JSONResponse
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,8 +1,8 @@
 """`HttpProtocol`: the connections of all HTTP servers of gaia, with bounds on a client's time and memory.
 
-uvicorn's own protocol parses the requests. A `RequestHandler` gets its requests as soon as they are complete, and
-answers by callbacks. All others go through ASGI, which needs a task and messages: these take three times as long as the
-rest of a call through a gateway.
+uvicorn's own protocol parses the requests. A `RequestHandler` receives its requests when they are complete, and answers
+by callbacks. All other requests go through ASGI, whose task and messages take three times as long as the rest of a call
+through a gateway.
 """
 
 from __future__ import annotations
@@ -28,20 +28,22 @@ from gaia.serving.responses import JSON, UNCHECKED_BYTES, HttpRequest, RequestHa
 logger = get_logger(__name__)
 
 _MAX_WAITING = 16
-"""Most requests of one connection that wait for earlier answers. Further ones are not read."""
+"""Requests of one connection that wait for earlier answers. Further requests are not read."""
 
 _MAX_AT_ONCE = 4
-"""Most requests of one connection that are answered in one turn of the loop. Thousands may arrive in one piece."""
+"""Requests of one connection that are answered in one turn of the loop. Thousands may arrive in one piece."""
 
 _PIECE = 4096
-"""Bytes that are parsed before the next check for waiting requests. The loop reads far more at once, with perhaps
-thousands of requests in it."""
+"""Bytes that are parsed before the next check for waiting requests.
+
+The loop reads far more at once, with perhaps thousands of requests.
+"""
 
 _LARGE = 64 * 1024
 """Bytes. After a waiting request with a larger body, no further requests are read."""
 
 _MAX_UNFINISHED = 64 * 1024
-"""Most bytes that belong neither to a complete head nor to a body."""
+"""Bytes that belong neither to a complete head nor to a body."""
 
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -49,7 +51,7 @@ _STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode()
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection. It closes if the client is too slow with a request or with reading the response."""
+    """One connection. It closes if the client sends a request or reads the response too slowly."""
 
     def __init__(
         self,
@@ -66,46 +68,45 @@ class HttpProtocol(HttpToolsProtocol):
         self._proxies = proxies
         self._address: str | None = None
         self._proxy: str | None = None
-        """The address of the other end, if it is a trusted proxy."""
+        """The other end's address, if it is a trusted proxy."""
         self.phase = Phase.IDLE
         self.since = 0.0
-        """Start of the current `phase`; a reading of the loop's clock."""
+        """Reading of the loop's clock at the start of the current `phase`."""
         self._handler = handler
         self._guard = guard
         self.others = connections
         self.group: Hashable = None
         self._is_reserve = False
-        """Whether the connection is beyond the limit, and may only send probes."""
+        """Whether the connection is beyond the limit and may only send probes."""
         self._held: list[Callable[[], None]] = []
         """Functions to call at the end of the request that is being read."""
         self._stalled_since: float | None = None
-        """Time since which the client has read nothing of a response that does not fit the buffers; None if it fits."""
+        """Since when the client has read nothing of a response that does not fit the buffers; None if it fits."""
         self._written = 0
         self._taken = 0
         self._reads_no_more = False
-        """Whether the connection ends after the answers to the requests that were read."""
+        """Whether the connection ends after the answers to the requests read so far."""
         self._is_direct = False
         """Whether the request that is being read goes to the handler."""
         self._path = ""
         self._head: list[tuple[bytes, bytes]] = []
         self._body: bytes | bytearray = b""
         self._size = 0
-        """Bytes of the body so far."""
         self._unfinished = 0
         """Bytes since the start of the head, or since the last part of the body."""
         self._is_refused = False
         self._keeps_alive = True
         self._passed: tuple[str, str, list[tuple[bytes, bytes]]] | None = None
-        """Method, path and headers of the last request that passed the guard. Many clients repeat all of them."""
+        """Method, path and headers of the last request that passed the guard. Many clients repeat them."""
         self.responder: HttpResponder | None = None
         self._queue: deque[tuple[HttpRequest, HttpResponder]] = deque()
-        """Complete requests that wait for an earlier answer, or for room for their own."""
+        """Complete requests that wait for an earlier answer, or for room for their own answer."""
         self._rest = memoryview(b"")
-        """Received bytes that are not parsed, because too many requests wait."""
+        """Received bytes that are not parsed yet, because too many requests wait."""
         self._has_paused = False
         self._is_answering = False
         self._answered_at_once = 0
-        """Requests handled since `go_on` ran. The last permitted one asks for another turn."""
+        """Requests handled since `go_on` ran. The last permitted one schedules the next turn."""
 
     # The connection.
 
@@ -169,7 +170,7 @@ class HttpProtocol(HttpToolsProtocol):
             try:
                 self.parser.feed_data(rest)
             except httptools.HttpParserUpgrade as upgrade:
-                # The client offers another protocol, as Java's clients offer HTTP/2. The parser would read the body as
+                # The client offers another protocol, as Java's clients offer HTTP/2. The parser would take the body for
                 # the first bytes of that protocol.
                 if self.parser.get_method() == b"CONNECT":
                     raise httptools.HttpParserError from None
@@ -202,14 +203,14 @@ class HttpProtocol(HttpToolsProtocol):
         self._next()
 
     def shutdown(self) -> None:
-        """Stop the connection once its open request has ended."""
+        """Close the connection when its open request has ended."""
         if self.responder is not None:
             self.responder.keeps_alive = False
         else:
             super().shutdown()
 
     def look(self, now: float, seconds: float | None) -> None:
-        """Close the connection if the client is too slow. It may take `seconds`; None: unlimited."""
+        """Close the connection if the client is too slow. It may take `seconds`; None: no limit."""
         if self._stalled_since is not None:
             taken = self._written - self.transport.get_write_buffer_size()
             if taken != self._taken:
@@ -218,7 +219,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self.drop()
                 return
         if self._has_paused:
-            # The client may have sent more, which was not read.
+            # The client may have sent more, which the server has not read.
             self.since = now
         elif seconds is not None and now - self.since > seconds:
             if self._is_free():
@@ -233,7 +234,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _read_no_more(self) -> None:
-        """Close the connection after the answers to earlier requests. The client sends others on a new connection."""
+        """Close the connection after the answers to earlier requests. The client repeats other requests elsewhere."""
         self._is_refused = self._reads_no_more = True
         self.flow.pause_reading()
         self.phase = Phase.ANSWER
@@ -269,10 +270,10 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
-            # The request is parsed again, see `_parse`.
+            # `_parse` parses the request again.
             return
         if self._reads_no_more or self.transport.is_closing():
-            # The request came together with one that ends the connection.
+            # The request arrived together with one that ends the connection.
             self._is_refused = True
             return
         method = self.parser.get_method()
@@ -284,10 +285,10 @@ class HttpProtocol(HttpToolsProtocol):
             self._is_refused = True
             self._end_with(FULL)
             return
-        # Without chunks, as in HTTP/1.0, no response can be a stream. OPTIONS is for CORS only.
+        # Without chunks, as in HTTP/1.0, a response cannot be a stream. OPTIONS is for CORS only.
         takes = handler is not None and method != b"OPTIONS" and handler.takes(path)
         self._is_direct = takes and self.parser.get_http_version() == "1.1"
-        # Trailers come after the body, when the headers were already checked. They go into a list that is not read.
+        # Trailers follow the body, when the headers were already checked. They go into a list that is not read.
         self._head, self.headers = self.headers, []
         if self._proxy is not None:
             self._address = self._proxies.behind(self._proxy, self._head)
@@ -312,7 +313,7 @@ class HttpProtocol(HttpToolsProtocol):
         if refused is None and self._is_direct and before <= UNCHECKED_BYTES < self._size:
             refused = self._taken_by().refusal(self._request(b""), self._held)
         if refused is not None and not self._is_direct and self.cycle.response_complete:
-            # The application has answered without waiting for the body.
+            # The application has answered before the end of the body.
             self.transport.close()
         elif refused is not None:
             self._refuse(refused)
@@ -322,7 +323,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._body = body
         else:
             if isinstance(self._body, bytes):
-                # A body may come in many small parts. Appending each to `bytes` would copy everything.
+                # A body may come in many small parts, and `bytes` would be copied for each of them.
                 self._body = bytearray(self._body)
             self._body += body
 
@@ -369,8 +370,8 @@ class HttpProtocol(HttpToolsProtocol):
     def _may_answer(self) -> bool:
         """Whether the next request may be answered now.
 
-        Not while an earlier response is open, nor while its own has no room, nor after `_MAX_AT_ONCE` requests in this
-        turn of the loop: then `go_on` continues.
+        It may not while an earlier response is open, while its own response has no room, or after `_MAX_AT_ONCE`
+        requests in this turn of the loop, after which `go_on` continues.
         """
         if self._answered_at_once >= _MAX_AT_ONCE:
             return False
@@ -380,21 +381,21 @@ class HttpProtocol(HttpToolsProtocol):
         return len(self._queue) >= _MAX_WAITING or (bool(self._queue) and len(self._queue[-1][0].body) > _LARGE)
 
     def _is_free(self) -> bool:
-        """Whether bytes written now are part of the response to the request that is being read."""
+        """Whether bytes written now belong to the response to the request that is being read."""
         if self.responder is not None or self._queue or self.pipeline:
             return False
-        # An application has not answered if it has neither the whole body nor begun a response.
+        # An application that has neither the whole body nor a begun response has not answered.
         return not self._has_open_cycle() or (self.cycle.more_body and not self.cycle.response_started)
 
     def _has_open_cycle(self) -> bool:
         """Whether a request that goes through ASGI is open."""
-        # Before the first request there is no cycle, contrary to the type in the base class.
+        # Before the first request there is no cycle, contrary to the base class's type.
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
     def _start_application(self) -> None:
         if self.responder is not None or self._queue:
-            # Answers must have the order of the requests, and an application would not wait for the handler.
+            # Answers must keep the order of the requests, and an application would not wait for the handler.
             self._read_no_more()
             return
         url, expects = self.url, self.expect_100_continue
@@ -405,7 +406,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.headers = []
 
     def _refusal(self, method: str, path: str) -> Refused | None:
-        """Ask the guard about the request, unless the last request on this connection had the same head."""
+        """Ask the guard about the request, unless the previous request on this connection had the same head."""
         head = (method, path, self._head)
         if head == self._passed:
             return None
@@ -415,7 +416,7 @@ class HttpProtocol(HttpToolsProtocol):
         return refused
 
     def _refuse(self, refused: Refused) -> None:
-        """Answer before the request is complete. The rest of it is ignored."""
+        """Answer before the request is complete, and ignore its rest."""
         self._is_refused, self._body = True, b""
         release(self._held)
         if not self._is_free():
@@ -447,12 +448,12 @@ class HttpProtocol(HttpToolsProtocol):
         self._next()
 
     def _wait_for_request(self) -> None:
-        """Wait for a request, if no further one has begun."""
+        """Wait for a request, unless a further one has begun."""
         if self.phase is Phase.ANSWER:
             self.phase, self.since = Phase.IDLE, self.loop.time()
 
     def go_on(self) -> None:
-        """Answer some more requests in another turn of the loop."""
+        """Answer further requests in another turn of the loop."""
         self._answered_at_once = 0
         self._next()
 
@@ -491,7 +492,7 @@ class HttpResponder:
         added: Headers = (),
         held: list[Callable[[], None]] | None = None,
     ) -> None:
-        """`added` are headers besides those of the handler. The functions in `held` are called at the end."""
+        """`added` are headers besides the handler's. The functions in `held` are called at the end."""
         self._connection = connection
         self._has_body = has_body
         self.is_over = False

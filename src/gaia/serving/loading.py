@@ -1,4 +1,4 @@
-"""Loads an agent by a text such as ``package.module:AgentClass``; checks that packages are installed."""
+"""Loads an agent from a text such as ``package.module:AgentClass``, and checks that packages are installed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ AgentT = TypeVar("AgentT")
 
 
 class AgentNotLoaded(Exception):
-    """The text names no agent that can be served. The message says why."""
+    """The text names no agent that can be served. The message gives the reason."""
 
 
 def load_agent(target: str, base: type[AgentT]) -> AgentT:
-    """The agent that `target` names: an agent, or a class or function that is called without arguments and returns one.
+    """The agent that `target` names: an object, or a class or function that returns one when called without arguments.
 
-    The working directory is searched too, as by ``python -m``.
+    As with ``python -m``, the working directory is searched too.
     """
     module_name, separator, name = target.partition(":")
     if not (module_name and separator and name):
@@ -45,7 +45,7 @@ def load_agent(target: str, base: type[AgentT]) -> AgentT:
 
 
 class ServingUnavailable(ImportError):
-    """A package of an extra is missing, or its version is unusable. The message says how to install it."""
+    """A package of an extra is missing or has an unusable version. The message has the install command."""
 
 
 def require(*packages: str, extra: str = "serve") -> None:

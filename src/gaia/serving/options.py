@@ -12,7 +12,7 @@ DEFAULT_MAX_BODY = 4 * 1024 * 1024
 
 
 class UnsafeOptions(ValueError):
-    """Every machine that can reach this one could call the server."""
+    """The options would let every machine that can reach this one call the server."""
 
 
 @dataclass(frozen=True)
@@ -20,31 +20,31 @@ class HttpOptions:
     """The options of an HTTP server. The defaults serve this machine only."""
 
     host: str = "127.0.0.1"
-    """The address to listen on. Other addresses than this machine's own require a token."""
+    """The address to listen on. Any address other than this machine's own requires a token."""
     port: int = 8000
     """0 takes a free port."""
     token: str | None = field(default=None, repr=False)
     """The token that clients must send as ``Authorization: Bearer …``."""
     allow_hosts: tuple[str, ...] = ()
-    """Host names, without port, under which clients reach the server besides the loopback names and `host`."""
+    """Host names, without a port, under which clients reach the server, besides the loopback names and `host`."""
     allow_origins: tuple[str, ...] = ()
-    """Origins of web pages that may call, such as ``https://app.example``, besides the pages of this server."""
+    """Origins of web pages that may call the server, such as ``https://app.example``, besides its own pages."""
     trusted_proxies: tuple[str, ...] = field(default=(), kw_only=True)
     """Addresses and networks of proxies whose header X-Forwarded-For counts."""
     allow_anonymous: bool = False
-    """Whether other addresses than loopback ones need no token."""
+    """Whether clients at other than loopback addresses need no token."""
     max_body: int = DEFAULT_MAX_BODY
     """Most bytes of a request's body."""
     max_connections: int = 200
-    """Most connections. With more, connections without a complete request are dropped, of the client with the most."""
+    """Connections at once. Beyond that, connections without a complete request are dropped, from the largest client."""
     head_timeout: float = 10.0
     """Seconds that a client may take to send the head of a request."""
     body_timeout: float = 60.0
     """Seconds that a client may take to send the body of a request."""
     shutdown_delay: float = 0.0
-    """Seconds for which the server still accepts requests once told to end: a load balancer can notice."""
+    """How long the server still accepts requests after the signal to end, so that load balancers notice."""
     shutdown_grace: float = 5.0
-    """Seconds that requests then have to end."""
+    """How long requests then may take to end."""
 
     @property
     def is_loopback(self) -> bool:
@@ -52,7 +52,7 @@ class HttpOptions:
         return _is_loopback(self.host)
 
     def check(self) -> None:
-        """Raise `UnsafeOptions` if the token is empty, or if other machines could call without one."""
+        """Raise `UnsafeOptions` if the token is empty, or if other machines could call the server without a token."""
         if self.token is not None and not self.token.strip():
             raise UnsafeOptions("the token is empty")
         if self.token is None and not self.allow_anonymous and not self.is_loopback:
@@ -66,9 +66,9 @@ class HttpOptions:
         return parts is not None and self._is_own(parts.hostname)
 
     def allows_origin(self, header: str, host: str) -> bool:
-        """Whether a web page of this origin may call. `host` is the request's Host header, which is allowed.
+        """Whether a web page of this origin may call the server. `host` is the request's Host header, which is allowed.
 
-        Besides `allow_origins` these are the pages of this server: its names, and the port that the client addresses.
+        Besides `allow_origins`, the server's own pages may: its names, with the port that the client addresses.
         """
         if header in self.allow_origins:
             return True
@@ -86,7 +86,7 @@ def _authority(url: str) -> SplitResult | None:
     """The parts of a URL that has only a scheme and an authority; None for any other URL."""
     try:
         parts = urlsplit(url)
-        # Reading it raises ValueError for an invalid port.
+        # Reading the port raises ValueError if it is invalid.
         _ = parts.port
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""HTTP requests that are answered by callbacks: `HttpRequest`, its `Responder`, and the `RequestHandler` that answers.
+"""HTTP requests that are answered by callbacks: `HttpRequest`, its `Responder`, and the `RequestHandler`.
 
 `gaia.serving.http_protocol` reads the requests.
 """
@@ -13,8 +13,10 @@ import orjson
 from gaia.serving.guards import Headers, Refused
 
 UNCHECKED_BYTES = 64 * 1024
-"""Bytes of a body that are read unchecked. Before more is read, `RequestHandler.refusal` says whether the client may
-send it. Otherwise all connections together could fill hundreds of megabytes without a token."""
+"""Bytes of a body that are read before `RequestHandler.refusal` decides whether the client may send the rest.
+
+Without the check, all connections together could fill hundreds of megabytes without a token.
+"""
 
 JSON: Headers = [(b"content-type", b"application/json")]
 
@@ -40,7 +42,7 @@ class Responder(Protocol):
     is_over: bool
     """Whether the response is complete, or the client has closed the connection."""
     on_gone: Callable[[], None]
-    """Called if the client closes the connection before the end of the response. The handler sets it."""
+    """Called if the client closes the connection before the end of the response. Set by the handler."""
 
     def finish(self, status: int, headers: Headers, body: bytes, /) -> None:
         """Send the whole response, with ``Content-Length``."""
@@ -75,7 +77,7 @@ class RequestHandler(Protocol):
     def refusal(self, head: HttpRequest, held: list[Callable[[], None]]) -> Refused | None:
         """Why a request with this head and a large body is refused; None if there is no reason yet.
 
-        Functions added to `held` are called when the request has ended.
+        Functions that it adds to `held` are called when the request has ended.
         """
 
     def is_probe(self, path: str) -> bool:
@@ -86,12 +88,11 @@ class RequestHandler(Protocol):
 
 
 def release(held: list[Callable[[], None]]) -> None:
-    """Call each function in `held`, once."""
     while held:
         held.pop()()
 
 
 def refuse(responder: Responder, refused: Refused, *headers: tuple[bytes, bytes]) -> None:
-    """Answer a refused request. `headers` are added."""
+    """Answer a refused request, with additional `headers`."""
     body = orjson.dumps({"error": {"message": refused.message}})
     responder.finish(refused.status, [*JSON, *headers, *refused.headers], body)

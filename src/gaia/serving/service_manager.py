@@ -13,40 +13,39 @@ logger = get_logger(__name__)
 
 
 class ServiceManager:
-    """Sends datagrams to the socket of the service manager. Does nothing without one.
+    """Sends datagrams to the socket of the service manager. Does nothing without a socket.
 
-    No message waits: a message is lost if the service manager cannot take it now. Thread-safe.
+    Sending never waits: if the service manager cannot take a message at once, the message is lost. Thread-safe.
     """
 
     def __init__(self, address: str | None = None, watchdog_seconds: float | None = None) -> None:
         self._address = address
         self.watchdog_seconds = watchdog_seconds
-        """The service manager ends the process if `alive` is not called for so long; None for no limit."""
+        """The service manager ends the process if `alive` is not called for this long; None: no limit."""
 
     @classmethod
     def of_environment(cls, environment: MutableMapping[str, str] = os.environ) -> ServiceManager:
         """The service manager that has started this process, if it wants reports.
 
-        Removes its variables from `environment`, so that servers, which inherit it, cannot report in place of this
-        process.
+        Removes its variables from `environment`, which servers inherit, so that servers cannot report for this process.
         """
         address = environment.pop("NOTIFY_SOCKET", None)
         given = {name: environment.pop(name, None) for name in ("WATCHDOG_USEC", "WATCHDOG_PID")}
         return cls(address or None, _watchdog_seconds(given))
 
     def ready(self, status: str = "") -> None:
-        """The service has started, or has read its configuration again."""
+        """Report that the service has started, or has read its configuration again."""
         self._tell("READY=1", *_status(status))
 
     def reloading(self) -> None:
-        """The service reads its configuration again, until `ready` is called."""
+        """Report that the service reads its configuration again, until `ready` is called."""
         self._tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self, status: str = "") -> None:
         self._tell("STOPPING=1", *_status(status))
 
     def alive(self) -> None:
-        """The service still works; see `watchdog_seconds`."""
+        """Report that the service still works; see `watchdog_seconds`."""
         self._tell("WATCHDOG=1")
 
     def _tell(self, *lines: str) -> None:

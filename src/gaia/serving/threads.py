@@ -1,7 +1,7 @@
 """`WorkerThreads`: runs an agent's synchronous code for an event loop.
 
-The loop's own executor does not fit. A tool that never returns must not keep the process alive, so the threads are
-daemons. Cancelling its call must not make room for another one, so a thread counts until it has really finished.
+The loop's own executor is unsuitable: a tool that never returns must not keep the process alive, so the threads are
+daemons. A cancelled call must not make room for another one, so its thread counts until it has finished.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from gaia.runtime.threads import DaemonPool, PoolExhausted
 ResultT = TypeVar("ResultT")
 
 _OF_THE_LOOP = (StopIteration, KeyboardInterrupt, SystemExit, concurrent.futures.CancelledError)
-"""Exceptions that a future rejects, or that would end the loop or its task because of one tool."""
+"""Exceptions that a future rejects, or that would end the loop or its task because of a single tool."""
 
 
 class TooManyCalls(Exception):
-    """All threads are busy and no further call may wait, or the system starts no thread."""
+    """All threads are busy and no further call may wait, or the system cannot start a thread."""
 
 
 class WorkerThreads:
-    """At most `limit` threads, started when needed, and at most `waiting` calls that wait for one."""
+    """At most `limit` threads, started when needed, and at most `waiting` waiting calls."""
 
     def __init__(self, limit: int = 32, waiting: int = 1024) -> None:
         self._pool = DaemonPool("gaia-serve", limit, max_waiting=waiting)
@@ -33,7 +33,7 @@ class WorkerThreads:
     async def run(self, function: Callable[[], ResultT]) -> ResultT:
         """Call `function` on a thread, with the context variables of the caller.
 
-        A cancelled caller does not wait for the thread. A call that has not begun by then is skipped. Raises
+        A cancelled caller does not wait for the thread, and a call that has not begun is skipped. Raises
         `TooManyCalls`.
         """
         future: concurrent.futures.Future[ResultT] = concurrent.futures.Future()
@@ -56,5 +56,5 @@ class WorkerThreads:
         return await asyncio.wrap_future(future)
 
     def close(self, timeout: float = 0.0) -> None:
-        """Let the threads end after the calls so far, and wait up to `timeout` seconds for that."""
+        """Let the threads end after the present calls, and wait up to `timeout` seconds for that."""
         self._pool.drain(timeout)
