@@ -1,6 +1,6 @@
 """Serves an `ApiAgent` as a model behind OpenAI's chat completions. Needs the extra ``gaia-mcp[serve]``.
 
-- `app`: the routes, how long a request may be silent, and what happens when a client disconnects.
+- `app`: the routes, keep-alive comments, and the handling of disconnected clients.
 - `chat_completions`: the fields of a request, and the documents of an answer.
 
 Invariants: an agent answers on a worker thread, never on the event loop. A client's disconnection cancels the work. The

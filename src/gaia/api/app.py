@@ -40,7 +40,7 @@ KEEP_ALIVE_SECONDS = 15.0
 
 
 class _Work:
-    """One answer of an agent, made on a worker thread."""
+    """An agent's answer, made on a worker thread."""
 
     def __init__(self, threads: WorkerThreads, agent: ApiAgent, messages: list[dict[str, Any]]) -> None:
         loop = asyncio.get_running_loop()
@@ -63,7 +63,7 @@ class _Work:
         self.task.cancel()
 
     def failure(self) -> RequestFailed | None:
-        """The error of finished work. The client gets a general message; the log gets the cause."""
+        """The error of finished work. The client gets a general message, and the log the cause."""
         error = None if self.task.cancelled() else self.task.exception()
         if error is None:
             return None
@@ -101,7 +101,7 @@ class Api:
         self._working.add(work)
         work.task.add_done_callback(lambda _: self._working.discard(work))
         if wanted.stream:
-            # Wait for the first piece or the end, so that an early failure still has a status of its own.
+            # Wait for the first piece or the end, so that an early failure still has an HTTP status of its own.
             first = await _next_piece(work)
             if first is None and (failed := work.failure()):
                 raise failed
@@ -132,7 +132,7 @@ class Api:
 
 
 async def _next_piece(work: _Work) -> str | None:
-    """A piece of the answer, an empty one after some time of silence, and None at the end."""
+    """A piece of the answer; an empty piece after some seconds of silence; None at the end."""
     try:
         return await asyncio.wait_for(work.pieces.get(), KEEP_ALIVE_SECONDS)
     except TimeoutError:
@@ -168,7 +168,7 @@ async def _failed(_request: Request, error: Exception) -> Response:
 
 
 def create_app(agents: Iterable[ApiAgent], *, max_threads: int = 32) -> Starlette:
-    """The ASGI application without its guard; at most `max_threads` requests run at once."""
+    """The ASGI application without its guard. At most `max_threads` requests run at once."""
     threads = WorkerThreads(max_threads)
     api = Api(agents, threads)
 
@@ -195,7 +195,7 @@ def serve(
     started: Callable[[str], None] | None = None,
     **limits: Any,
 ) -> None:
-    """Serve `agents` until SIGTERM or SIGINT; `limits` are those of `create_app`."""
+    """Serve `agents` until SIGTERM or SIGINT. `limits` go to `create_app`."""
     options = options or HttpOptions()
     app = create_app(agents, **limits)
     run_http(app, options, None if started is None else lambda url: started(url + PATH))

@@ -21,11 +21,13 @@ from gaia.agents.base import ApiAgent
 from gaia.agents.base.agent_result import AgentResult, Usage
 
 _FINISH_REASONS = {"step_limit": "length", "length": "length", "content_filter": "content_filter"}
-"""OpenAI's finish reasons by the stop reasons of a run; any other is ``stop``."""
+"""OpenAI's finish reasons by the stop reasons of a run. Any other stop reason means ``stop``."""
 
 _NOT_SUPPORTED = ("tools", "functions", "audio")
-"""Refused parameters, because they would change the meaning of the answer. Others, such as the temperature, are
-ignored."""
+"""Parameters that are refused because they would change the meaning of the answer.
+
+Other parameters, such as the temperature, are ignored.
+"""
 
 Object = dict[str, Any]
 Number = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
@@ -34,7 +36,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 @dataclass(eq=False)
 class RequestFailed(Exception):
-    """Ends a request with an error in OpenAI's form; the client gets the message."""
+    """Ends a request with an error in OpenAI's form. The client receives the message."""
 
     status: int
     message: str
@@ -51,7 +53,7 @@ class StreamOptions(msgspec.Struct):
 
 
 class Message(msgspec.Struct):
-    """The checked fields of a message; `checked_messages` checks its content."""
+    """The checked fields of a message. `checked_messages` checks its content."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     name: str | None = None
@@ -63,7 +65,7 @@ class Message(msgspec.Struct):
 
 
 class ChatRequest(msgspec.Struct, kw_only=True):
-    """The fields of OpenAI's reference; unknown ones are ignored."""
+    """The fields of OpenAI's reference. Unknown fields are ignored."""
 
     model: str | None = None
     messages: list[Object]
@@ -109,7 +111,7 @@ _decoder = msgspec.json.Decoder(ChatRequest)
 
 
 def parse(body: bytes) -> ChatRequest:
-    """The request in a body. Raises `RequestFailed`, which says which field is wrong."""
+    """The request in a body. Raises `RequestFailed` with the name of a wrong field."""
     try:
         request = _decoder.decode(body)
         for message in request.messages:
