@@ -24,13 +24,12 @@ from gaia.serving.guards import disconnected
 from gaia.serving.threads import TooManyCalls, WorkerThreads
 
 ANSWER_SECONDS = 20.0
-"""Seconds that a request waits for a restart or a stop, which continues afterwards."""
+"""How long a request waits for a restart or a stop, which continues afterwards."""
 _MAX_RESULT = 2 * 1024 * 1024
-"""Most bytes of a result that the page gets."""
 _SECONDS_BETWEEN_REPORTS = 0.1
-"""Least seconds between two reports of progress: a server may report thousands in a second."""
+"""Between two reports of progress, because a server may report thousands in a second."""
 _MAX_MESSAGE = 300
-"""Most characters of a report of progress."""
+"""Characters of a progress message."""
 
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -63,8 +62,8 @@ class Actions:
     """The endpoints ``POST /api/<action>``.
 
     - ``try`` calls a tool, see `ToolRequest`. The client's filters and pins apply. The call is in the trace of the
-      header ``traceparent``. Its progress is written into the update buffer under that header, so that the page
-      recognises both.
+      header ``traceparent``. Its progress goes into the update buffer under that header, by which the page recognises
+      both.
     - ``resources`` answers ``{"resources": […], "templates": […]}``, and ``resource`` reads one.
     - ``prompts`` answers ``{"prompts": […]}``, and ``prompt`` gets one.
     - ``restart`` and ``stop`` answer ``{"server", "state", "failed", "error"}``. `state` is the server's state when the
@@ -77,7 +76,7 @@ class Actions:
         self._buffer = buffer
 
     def routes(self, *, of_gateway: bool) -> list[Route]:
-        """The routes. The servers of a gateway belong to its operators, so they cannot be restarted or stopped here."""
+        """The routes. A gateway's operators own its servers, so this page cannot restart or stop them."""
         endpoints = {
             "try": _endpoint(ToolRequest, self.call_tool),
             "resources": self._question(PageRequest, _resources),
@@ -108,7 +107,7 @@ class Actions:
         return await self._answer(request, call_tool)
 
     def progress_of(self, parent: str) -> Callable[[Any, Any, Any], None]:
-        """A function that writes the progress of one call into the update buffer. It runs in the call's thread."""
+        """A function that writes one call's progress into the update buffer. It runs in the call's thread."""
         next_at = 0.0
 
         def report(progress: Any, total: Any, message: Any) -> None:
@@ -134,10 +133,10 @@ class Actions:
         return _endpoint(kind, handle)
 
     async def _answer(self, request: Request, ask: Callable[[], Any]) -> Response:
-        """Answer with the result of `ask`, which asks a server on a thread, as JSON.
+        """Answer with the result of `ask`, as JSON. `ask` requests it from a server on a thread.
 
         If the user leaves the page or cancels, the server's request is cancelled too. The request's body must have been
-        read.
+        read before.
         """
         scope = CancelScope()
 
@@ -158,7 +157,7 @@ class Actions:
             return responses.problem(409, str(error))
         finally:
             gone.cancel()
-            # If this request itself was cancelled, its call is still running.
+            # If this request itself was cancelled, its call still runs.
             call.cancel()
             scope.cancel()
         content = responses.encode(result)
@@ -171,7 +170,7 @@ class Actions:
             name = asked.server
             outcome: object = None
             try:
-                # The change continues if the page goes away, or if this answers before a thread was free.
+                # The change continues if the page goes away, or if this handler answers before a thread was free.
                 changing = asyncio.ensure_future(self._threads.run(lambda: change(name)))
                 changing.add_done_callback(_retrieve_error)
                 outcome = await asyncio.wait_for(asyncio.shield(changing), ANSWER_SECONDS)
@@ -215,7 +214,7 @@ def _not_connected(asked: PageRequest) -> Response:
 
 
 def _retrieve_error(change: asyncio.Future[object]) -> None:
-    """Retrieve the exception, so that asyncio does not warn. The server's status shows it."""
+    """Retrieve the exception, so that asyncio does not warn. The server's status shows the error."""
     if not change.cancelled():
         change.exception()
 

@@ -33,17 +33,16 @@ _PAGE = {"/": "index.html"} | {
 _MAX_THREADS = 8
 _MAX_WAITING = 32
 _MAX_READERS = 16
-"""Most pages that may watch at once."""
 
 
 class DashboardApp:
-    """The ASGI application without its guard. An application that mounts it checks Host, Origin and token itself."""
+    """The ASGI application without its guard. An application that mounts it must check Host, Origin and token."""
 
     open_paths = frozenset(_PAGE)
-    """Paths that need no token: the page is the same for every user, and a browser cannot send a token for it."""
+    """Paths without a token: the page is the same for every user, and a browser cannot send a token for it."""
 
     def __init__(self, manager: MCPClientManager, gateway: GatewayWatch | None = None) -> None:
-        """With a `gateway`, the page is about it, and the servers of `manager` are the gateway's servers."""
+        """With a `gateway`, the page shows the gateway, and the servers of `manager` are the gateway's servers."""
         self._manager = manager
         self._gateway = gateway
         buffer = UpdateBuffer()
@@ -79,7 +78,7 @@ class DashboardApp:
         await self._app(scope, receive, send_with_headers)
 
     def collect(self, log_level: int | None) -> None:
-        """Start to keep what the page shows. `log_level` is set on gaia's logger; None leaves it unchanged."""
+        """Start to collect the page's data. `log_level` is set on gaia's logger; None leaves it unchanged."""
         if self._unsubscribe is None:
             if self._gateway is None:
                 self._timeline.begin(self._manager)
@@ -90,7 +89,7 @@ class DashboardApp:
             self._spans.attach()
 
     def close(self) -> None:
-        """Stop collecting, end the streams and release the threads. May be called from any thread, more than once."""
+        """Stop collecting, end the streams and release the threads. Any thread may call it, also repeatedly."""
         self.stream.close()
         self._threads.close()
         unsubscribe, self._unsubscribe = self._unsubscribe, None

@@ -1,4 +1,4 @@
-"""`Dashboard`: collects what the page of one manager shows, and serves it."""
+"""`Dashboard`: collects and serves the data of one manager's page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TOKEN_BYTES = 24
 
 
 class Dashboard:
-    """Serves a web page about the servers of `manager`, which belongs to the application and is not closed here.
+    """Serves a web page about the servers of `manager`. The application owns `manager`, and has to close it.
 
     As a context manager it serves on its own thread. The page shows tool calls by their spans. If the application has
     no OpenTelemetry tracer provider yet, one is set that keeps spans in this process only. An application with its own
@@ -39,7 +39,7 @@ class Dashboard:
         """Nothing is served yet. Without a token in `options` one is generated; the default port is 8484, 0 a free one.
 
         `log_level` is set on the logger ``gaia`` while the page is served, so that there are events to show; None
-        leaves the level unchanged. With a `gateway`, the page is about it, and the servers of `manager` are reached
+        leaves the level unchanged. With a `gateway`, the page shows the gateway, and `manager` reaches its servers
         through it.
 
         Raises ImportError if the packages of ``gaia-mcp[dashboard]`` are missing, and `UnsafeOptions` for an empty
@@ -75,11 +75,11 @@ class Dashboard:
         return self._with_token(self._server.url)
 
     def watch(self) -> None:
-        """Start to collect what the page shows. `start` and `run` do so themselves."""
+        """Start to collect the page's data. `start` and `run` do so themselves."""
         self.app.collect(self._log_level)
 
     def start(self) -> str:
-        """Serve on a thread until `close`; returns the `url`. Raises OSError if it cannot listen there."""
+        """Serve on a thread until `close`; returns the `url`. Raises OSError if the address cannot be used."""
         from gaia.serving.http import BackgroundServer
 
         self.watch()
@@ -90,7 +90,10 @@ class Dashboard:
         return self.url
 
     def run(self, started: Callable[[str], None]) -> None:
-        """Serve in this thread, the main one, until SIGINT or SIGTERM. `started` is called with the URL."""
+        """Serve in this thread, which must be the main one, until SIGINT or SIGTERM.
+
+        `started` is called with the URL.
+        """
         from gaia.serving.http import run_http
 
         self.watch()

@@ -1,4 +1,4 @@
-"""Updates for open pages: first a snapshot of everything, then each change, as server-sent events."""
+"""Updates for open pages as server-sent events: first a snapshot, then each change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gaia.runtime.locks import reentrant_lock
 POLL_SECONDS = 0.25
 """Seconds between two checks for updates."""
 _STATUS_SECONDS = 1.0
-"""Seconds between two comparisons of the servers' figures, whose changes cause no events."""
+"""Seconds between two comparisons of the servers' figures, which change without events."""
 _KEEP_ALIVE_SECONDS = 15.0
 """Seconds of silence after which a comment keeps the connection open."""
 
@@ -27,18 +27,18 @@ class UpdateBuffer:
     """A ring buffer of the last `limit` updates. Thread-safe.
 
     `write` never waits for a reader and wakes none, because it may run in the thread of a call. Each reader keeps its
-    own position. A reader that fell too far behind is told so, and starts again with a snapshot.
+    own position. A reader that has missed updates starts again with a snapshot.
     """
 
     def __init__(self, limit: int = 2000) -> None:
         self._lock = reentrant_lock()
-        """Owns both below. Held for a few operations only."""
+        """Guards both attributes below. Held for a few operations only."""
         self._updates: deque[Update] = deque(maxlen=limit)
         self._written = 0
 
     @property
     def position(self) -> int:
-        """The position for a reader that wants updates from now on."""
+        """The position of a reader that wants only later updates."""
         with self._lock:
             return self._written
 
@@ -48,7 +48,7 @@ class UpdateBuffer:
             self._written += 1
 
     def read(self, position: int) -> tuple[list[Update], int] | None:
-        """The updates since `position`, and the next position; None if some of them are overwritten already."""
+        """The updates since `position`, and the next position; None if the buffer no longer has all of them."""
         with self._lock:
             missed = self._written - position
             if missed > len(self._updates):
@@ -57,24 +57,27 @@ class UpdateBuffer:
 
 
 class UpdateStream:
-    """The event streams of all open pages. Belongs to the event loop; reads what other threads write."""
+    """The event streams of all open pages. For the event loop; other threads write the updates."""
 
     def __init__(self, buffer: UpdateBuffer, sources: Mapping[str, Callable[[], Any]]) -> None:
-        """`sources` make the parts of a snapshot. Changes of its ``servers``, ``gateway`` and ``running`` are sent."""
+        """`sources` make the parts of a snapshot.
+
+        Changes of the parts ``servers``, ``gateway`` and ``running`` are sent.
+        """
         self._buffer = buffer
         self._sources = sources
         self._closing = False
         self.readers = 0
 
     def close(self) -> None:
-        """End all streams soon. May be called from any thread."""
+        """End all streams soon. Any thread may call it."""
         self._closing = True
 
     def snapshot(self) -> dict[str, Any]:
         return {kind: source() for kind, source in self._sources.items()}
 
     async def events(self) -> AsyncIterator[bytes]:
-        """The stream of one page. A page that fell behind the buffer gets a new ``snapshot``."""
+        """The stream of one page. A page that has missed updates gets a new ``snapshot``."""
         self.readers += 1
         try:
             loop = asyncio.get_running_loop()

@@ -9,7 +9,7 @@ import orjson
 from starlette.responses import Response
 
 HEADERS = {
-    # Scripts and styles come from our own files only, connections go to this server only, and text never becomes
+    # Scripts and styles come only from gaia's own files, connections go only to this server, and text never becomes
     # markup.
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -26,7 +26,7 @@ HEADERS = {
 
 
 def encode(value: Any) -> bytes:
-    """`value` as JSON. Servers may send values that the fast encoder rejects."""
+    """`value` as JSON, even if the fast encoder rejects it."""
     try:
         return orjson.dumps(value, default=str)
     except TypeError:
@@ -39,10 +39,9 @@ def document(value: Any, status: int = 200) -> Response:
 
 
 def problem(status: int, message: str) -> Response:
-    """An error response, in the form that `gaia.serving.guards.Guard` uses."""
     return document({"error": {"message": message}}, status)
 
 
 def event(kind: str, data: Any) -> bytes:
-    """One server-sent event. Encoded JSON has no line breaks, so one ``data`` line is enough."""
+    """One server-sent event. Encoded JSON has no line breaks, so a single ``data`` line is enough."""
     return b"event: " + kind.encode() + b"\ndata: " + encode(data) + b"\n\n"

@@ -31,7 +31,6 @@ from gaia.runtime.locks import Latch, reentrant_lock
 
 _MAX_EVENTS = 1000
 _MAX_NAMES = 50
-"""Most tools that one event names."""
 _MAX_NAME = 200
 _MAX_TEXT = 2 * 1024
 """Most characters of a tool's name, and of a reason."""
@@ -45,26 +44,24 @@ _KINDS: dict[type[Event], str] = {
     ToolsChanged: "tools",
     ToolDefinitionsChanged: "definitions",
 }
-"""The events on the timeline. Log messages of servers are shown with the other log events."""
+"""The events on the timeline. Servers' log messages are shown with the other log events."""
 
 
 class Timeline:
-    """The last events of a manager's servers. It listens on a callback thread. Any thread may read it."""
+    """The last events of a manager's servers. Listens on a callback thread. Any thread may read it."""
 
     def __init__(self, buffer: UpdateBuffer) -> None:
         self._buffer = buffer
         self._lock = reentrant_lock()
-        """Owns both below."""
+        """Guards both attributes below."""
         self._events: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
         self._count = 0
 
     def begin(self, manager: MCPClientManager) -> None:
-        """Record the servers' present states as the first events."""
         for status in manager.status():
             self.add_state(status.name, None, status.state.value, status.generation, age=status.uptime or 0.0)
 
     def __call__(self, event: Event) -> None:
-        """The listener that the manager calls."""
         kind = _KINDS.get(type(event))
         if kind is not None:
             fields = msgspec.to_builtins(event)
@@ -76,14 +73,13 @@ class Timeline:
             self._add({"at": time.time(), "kind": kind, **fields})
 
     def events(self) -> list[dict[str, Any]]:
-        """The events, oldest first."""
         with self._lock:
             return list(self._events)
 
     def add_state(
         self, server: str, old: str | None, new: str, generation: int, reason: str | None = None, *, age: float = 0.0
     ) -> None:
-        """Add a change of state, which happened `age` seconds ago and came from no manager."""
+        """Add a change of state that happened `age` seconds ago and was not reported by a manager."""
         why = None if reason is None else _cut(reason, _MAX_TEXT)
         state = {"old": old, "new": new, "generation": generation, "reason": why}
         self._add({"at": time.time() - age, "server": server, "kind": "state", **state})
@@ -91,7 +87,7 @@ class Timeline:
     def _add(self, event: dict[str, Any]) -> None:
         with self._lock:
             self._count += 1
-            # By the id, a page recognises an event that it got twice.
+            # The page recognises a repeated event by its id.
             event = {"id": self._count, **event}
             self._events.append(event)
         self._buffer.write("event", event)
@@ -102,11 +98,11 @@ def _cut(text: str, limit: int) -> str:
 
 
 def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
-    """A row for each server: the configured ones in their order, then those that were added otherwise.
+    """A row for each server: configured servers in their order, then all others.
 
     ``ready_since`` and ``retry_at``, also of the ``standby``, are in seconds since the epoch, because durations as in
-    `ServerStatus` would change all the time. ``cli_options`` are the options with which a ``gaia mcp`` command finds
-    the server; None if it is in no file. ``unusable`` says that its entry has an error.
+    `ServerStatus` would change continually. ``cli_options`` are the options with which a ``gaia mcp`` command finds the
+    server; None if it is in no file. ``unusable``: its entry has an error.
     """
     known = {status.name: status for status in manager.status()}
     configured, problems = manager.config.get_entries(), manager.config.problems
@@ -124,7 +120,7 @@ def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
 
 
 def remote_statuses(known: Iterable[ServerStatus]) -> list[dict[str, Any]]:
-    """The rows of servers that run elsewhere. ``is_remote`` says that they cannot be stopped or configured here."""
+    """The rows of a gateway's servers. ``is_remote``: they cannot be stopped or configured here."""
     return [{**_row(status), "cli_options": None, "unusable": False, "is_remote": True} for status in known]
 
 
@@ -139,7 +135,7 @@ def _row(status: ServerStatus) -> dict[str, Any]:
 
 
 def _moment(seconds: float | None) -> int | None:
-    """The time in so many seconds, in seconds since the epoch."""
+    """A moment that is `seconds` away, in seconds since the epoch."""
     return None if seconds is None else round(time.time() + seconds)
 
 
@@ -151,7 +147,7 @@ def _cli_options(config: MCPConfig, name: str) -> list[str] | None:
 
 
 def describe(manager: MCPClientManager, name: str, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Everything about one of the servers with these rows; None if there is none of this name."""
+    """All details of one of the servers in `rows`; None if the name is not there."""
     row = next((row for row in rows if row["name"] == name), None)
     if row is None:
         return None
@@ -171,8 +167,8 @@ def describe(manager: MCPClientManager, name: str, rows: list[dict[str, Any]]) -
 
 
 def _tools(client: MCPClient) -> list[dict[str, Any]]:
-    """The offered tools in the server's order, then the names of withheld ones with the reason."""
-    # A restarting server keeps its tools. This does not wait for a server that has never listed any.
+    """The offered tools in the server's order, then the names of withheld tools with the reason."""
+    # A restarting server keeps its tools. A server that has never listed any is not waited for.
     offered = client.list_tools() if client.is_connected() or client.status.tool_count else []
     withheld = dict.fromkeys(client.denied_tools, "denied") | dict.fromkeys(client.blocked_tools, "not approved")
     rows: list[dict[str, Any]] = [
@@ -185,29 +181,27 @@ _SECONDS = 1.0
 """Seconds between two requests for the status."""
 
 OnState = Callable[[str, str | None, str, int, str | None], None]
-"""Called with a server, its old and its new state, its generation and the reason."""
+"""Receives a server, its old and its new state, its generation and the reason."""
 
 
 @dataclass(eq=False)
 class GatewayWatch:
-    """Reads a gateway's status on its own thread, and keeps the servers of a manager equal to the gateway's."""
+    """Reads a gateway's status on its own thread, and keeps the servers of `manager` equal to the gateway's."""
 
     fetch: Callable[[], GatewayStatus]
     """Reads the status, or raises an exception with the reason."""
     entry: Callable[[str], Mapping[str, Any]]
-    """The configuration with which `manager` reaches a server of the gateway, by its name there."""
+    """Returns the configuration with which `manager` reaches a server of the gateway, by the server's name there."""
     manager: MCPClientManager
     _status: GatewayStatus
-    """The latest one that `fetch` has read."""
     _problem: str | None = None
     _stop: Latch = field(default_factory=Latch)
 
     def __post_init__(self) -> None:
         self._lock = reentrant_lock()
-        """Owns the status and the problem."""
 
     def start(self, on_state: OnState) -> Callable[[], None]:
-        """Start to read. `on_state` is called on the thread. Returns a function that stops it."""
+        """Start to read. The thread calls `on_state`. Returns a function that stops the thread."""
         for server in self._status.servers:
             on_state(server.name, None, server.state.value, server.generation, None)
         thread = threading.Thread(target=self._run, args=(on_state,), name="gaia-gateway", daemon=True)
@@ -220,12 +214,11 @@ class GatewayWatch:
         return stop
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each server, as `statuses` has them."""
         with self._lock:
             return remote_statuses(self._status.servers)
 
     def document(self) -> dict[str, Any]:
-        """What the page shows of the gateway itself. ``problem`` is the reason why it cannot be read now."""
+        """The page's data of the gateway itself. ``problem`` is the reason why it cannot be read now."""
         with self._lock:
             status, problem = self._status, self._problem
         found: dict[str, Any] = msgspec.to_builtins(status)

@@ -1,4 +1,4 @@
-"""Keeps the spans and log events of this process in memory, as far as the page shows them."""
+"""Keeps this process's spans and log events in memory for the page."""
 
 from __future__ import annotations
 
@@ -22,26 +22,23 @@ from gaia.telemetry.spans import running_readers
 _MAX_SPANS = 6000
 _MAX_SPANS_OF_A_TRACE = 300
 _MAX_BYTES = 64 * 1024 * 1024
-"""Most bytes of all spans."""
 _MAX_CALLS = 300
 _MAX_LIVE = 2000
 _MAX_EVENTS = 50
-"""Most events of one span."""
 _MAX_ITEMS = 50
-"""Most items of an attribute that is a list."""
 _MAX_TEXT = 8 * 1024
-"""Most characters of one attribute."""
+"""Characters of one attribute."""
 SECONDS_AFTER_CALL = 0.5
-"""Seconds after a call in which events, such as the loss of its server, count as its consequences."""
+"""How long after a call events, such as the loss of its server, count as its consequences."""
 
 
 class SpanStore(SpanProcessor):
-    """Keeps the last traces, and writes each tool call that ends into the update buffer. Thread-safe."""
+    """Keeps the last traces, and writes each ended tool call into the update buffer. Thread-safe."""
 
     def __init__(self, buffer: UpdateBuffer) -> None:
         self._buffer = buffer
         self._lock = reentrant_lock()
-        """Owns everything below. Held for a few operations only."""
+        """Guards the attributes below. Held for a few operations only."""
         self._closed = False
         self._live: dict[int, ReadableSpan] = {}
         self._traces: OrderedDict[str, deque[dict[str, Any]]] = OrderedDict()
@@ -50,12 +47,12 @@ class SpanStore(SpanProcessor):
         self._calls: deque[dict[str, Any]] = deque(maxlen=_MAX_CALLS)
 
     def attach(self) -> None:
-        """Keep this process' spans from now on. Sets a tracer provider if the application has not set one."""
+        """Keep this process's spans from now on. Sets a tracer provider if the application has not set one."""
         running_readers.add(self)
         tracer_provider().add_span_processor(self)
 
     def close(self) -> None:
-        """Forget all spans, and ignore new ones: the SDK cannot detach a processor."""
+        """Forget all spans, and ignore later ones, because the SDK cannot detach a processor."""
         running_readers.discard(self)
         with self._lock:
             self._closed = True
@@ -85,20 +82,18 @@ class SpanStore(SpanProcessor):
         self._buffer.write("call", call)
 
     def calls(self) -> list[dict[str, Any]]:
-        """The last calls that have ended, oldest first."""
         with self._lock:
             return list(self._calls)
 
     def running(self) -> list[dict[str, Any]]:
-        """The running tool calls, oldest first."""
         with self._lock:
             return [_row(_record(span)) for span in self._live.values() if self._is_whole_call(span)]
 
     def related(self, trace_id: str, span_id: str) -> list[dict[str, Any]]:
         """The spans of a call's trace by their start, then those of related traces.
 
-        Related are the traces that the call links to, and restarts of its server that began during the call or right
-        after it. Open spans are included. Empty if the call is not kept.
+        Related traces are those that the call links to, and restarts of its server during the call or right after it.
+        Open spans are included. Empty if the call is no longer kept.
         """
         with self._lock:
             kept = [span for spans in self._traces.values() for span in spans]
@@ -130,7 +125,7 @@ class SpanStore(SpanProcessor):
         self._count -= 1
 
     def _is_whole_call(self, span: ReadableSpan) -> bool:
-        """Whether a span is a tool call, and not one round trip of a call."""
+        """Whether a span is a tool call, and not a single round trip of a call."""
         if not _is_call(span):
             return False
         parent = None if span.parent is None else self._live.get(span.parent.span_id)
@@ -152,7 +147,7 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _follows(span: dict[str, Any], call: dict[str, Any]) -> bool:
-    """Whether a span begins a restart of the call's server, during the call or right after it."""
+    """Whether a span is a restart of the call's server that began during the call or right after it."""
     ended = float("inf") if call["seconds"] is None else call["started"] + call["seconds"] + SECONDS_AFTER_CALL
     return (
         span["parent_id"] is None
@@ -197,7 +192,6 @@ def _plain_mapping(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value cut to bounded length."""
     if isinstance(value, str):
         return value if len(value) <= _MAX_TEXT else f"{value[:_MAX_TEXT]}… ({len(value)} characters)"
     if isinstance(value, (list, tuple)):
@@ -211,22 +205,19 @@ def _context(span: ReadableSpan) -> SpanContext:
 
 _MAX_RECORDS = 5000
 _MAX_LOG_BYTES = 32 * 1024 * 1024
-"""Most bytes of all records."""
 _MAX_LOG_TEXT = 4 * 1024
 _MAX_SHOWN = 500
-"""Most events that are shown for one call."""
 
 
 class LogStore(logging.Handler):
-    """Keeps the last events of the loggers below ``gaia``. Thread-safe."""
+    """Keeps the last log events of the loggers below ``gaia``. Thread-safe."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self._records: deque[dict[str, Any]] = deque()
         self._size = 0
-        """Bytes of the records."""
         self._kept = reentrant_lock()
-        """Owns both."""
+        """Guards both attributes above."""
         self._level_before: int | None = None
 
     def attach(self, level: int | None) -> None:
@@ -259,7 +250,7 @@ class LogStore(logging.Handler):
     def of_traces(
         self, traces: Set[str], server: str | None, began: float, ended: float | None
     ) -> list[dict[str, Any]]:
-        """The events of these traces, and events about the server in that time without a trace.
+        """The events of these traces, and events without a trace about the server in that time.
 
         `began` and `ended` are in seconds since the epoch; `ended` is None while the call runs.
         """
