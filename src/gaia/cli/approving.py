@@ -24,7 +24,6 @@ class _Change(NamedTuple):
     of: PinKind
     name: str
     kind: str
-    """``new``, ``changed`` or ``removed``."""
     lines: list[str]
 
 
@@ -46,7 +45,7 @@ def approve(
       gaia mcp approve time --tool get_current_time --yes
     """
     servers = load_to_start(options)
-    # With pins switched on, the first connection would approve everything before the user has seen it.
+    # With pins switched on, the first connection would approve all tools before the user has seen them.
     with connected(name, options, servers, pinTools="off") as client:
         pins = _pins(client)
         listed, problem = {*pins["tools"], *client.denied_tools}, client.last_error
@@ -81,7 +80,6 @@ def approve(
 
 
 def _pins(client: MCPClient) -> dict[PinKind, dict[str, Pin]]:
-    """The pins of everything that the server offers now."""
     from gaia.mcp.tools.pins import pin_of, pins_of_prompts, pins_of_text
 
     return {

@@ -17,19 +17,19 @@ from gaia.cli.terminal import usage_error
 from gaia.runtime import json_file
 
 _SAY_NOTHING = frozenset({"title", "description", "default", "examples", "deprecated"})
-"""Keywords of a schema that do not restrict the type of a value."""
+"""Keywords of a schema that do not restrict a value's type."""
 
 _EXAMPLES = """Examples: timezone=UTC, count=3, text=@note.md; '{"timezone": "UTC"}', @arguments.json, -"""
 
 
 class Assignments(dict[str, str]):
-    """``key=value`` words. Their values stay text until the tool's schema is known."""
+    """``key=value`` words. The values stay text until the tool's schema is known."""
 
     def resolve(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments for a tool with this ``inputSchema``.
 
-        A value is parsed as JSON, unless the schema says that the parameter is a string or may be one. A value that is
-        not JSON is a string.
+        A value is parsed as JSON, unless the schema allows the parameter to be a string. A value that is not JSON is a
+        string.
         """
         from gaia.mcp.tools.tool import gaia_parameters
 
@@ -42,7 +42,7 @@ class Assignments(dict[str, str]):
 
 
 def parse(words: list[str]) -> dict[str, Any] | Assignments:
-    """Check the words and read the files they name, before a server is started. Raises CommandFailed."""
+    """Check the words and read the files that they name, before a server is started. Raises CommandFailed."""
     if len(words) == 1:
         (word,) = words
         if word == "-" or word.startswith("@"):
@@ -54,7 +54,7 @@ def parse(words: list[str]) -> dict[str, Any] | Assignments:
 
 
 def assignments(words: list[str]) -> Assignments:
-    """Parse the words, if only ``key=value`` is possible. Raises CommandFailed."""
+    """Parse words for which only ``key=value`` is possible. Raises CommandFailed."""
     found = Assignments()
     for word in words:
         key, equals, value = word.partition("=")
@@ -71,11 +71,11 @@ def assignments(words: list[str]) -> Assignments:
 
 
 def _read(source: str, key: str | None = None) -> str:
-    """The text of the file `source`, or of standard input for a dash. `key` is the argument that it is for, if any."""
+    """The text of the file `source`, or of standard input for a dash. `key` is the argument, if there is one."""
     try:
         if source == "-":
             if sys.stdin is None or sys.stdin.isatty():
-                # Without a note the command looks as if it hung.
+                # Without the note, the command would seem to hang.
                 terminal.note("Type the text, then press Ctrl-D:")
             with time_limit.paused():
                 return "" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8-sig")
@@ -101,7 +101,6 @@ def _object(text: str, *, place: str | None = None) -> dict[str, Any]:
 
 
 def json_or_string(text: str) -> Any:
-    """The value of a JSON text; the text itself if it is not JSON."""
     try:
         return json_file.parse(text)
     except (ValueError, RecursionError):

@@ -49,7 +49,7 @@ def login(
 
     def show_address(request: AuthorizationRequest) -> None:
         asked.append(request.url)
-        # A program may read the JSON document on standard output.
+        # Goes to standard error, because a program may read the JSON document on standard output.
         terminal.note("Log in at")
         terminal.show("", terminal.text(request.url), "", console=terminal.err())
         if browser:

@@ -67,7 +67,7 @@ def bench(
     name, tool = server or "demo", tool or "echo"
     time_limit.begin(timeout, options.started)
     with _client(server, options) as (client, raw_call), waiting_for(f"Calling {tool} of {name}", options):
-        # From here on the timeout limits each call.
+        # From here on, the timeout limits each call.
         time_limit.end()
         call = _checked(client, tool, wanted, timeout)
         one_by_one(call, min(_WARM_UP, calls), seconds)
@@ -98,7 +98,7 @@ def bench(
 
 @contextlib.contextmanager
 def _client(server: str | None, options: Options) -> Iterator[tuple[MCPClient, Callable[[], object] | None]]:
-    """A connected client; for the demo server also a function that makes the same call over a bare pipe."""
+    """A connected client, and for the demo server a function that makes the same call over a bare pipe."""
     if server is not None:
         with connected(server, options) as client:
             yield client, None
@@ -157,7 +157,7 @@ def _show(title: str, rows: dict[str, Calls], overhead: Overhead | None) -> None
 
 
 class Calls(NamedTuple):
-    """The latencies of answered calls, and the time they took together. In seconds."""
+    """The latencies of answered calls, and their total time, in seconds."""
 
     latencies: list[float]
     seconds: float
@@ -167,7 +167,7 @@ class Calls(NamedTuple):
         return len(self.latencies) / self.seconds
 
     def percentile(self, share: float) -> float:
-        """The latency that the given share (0 to 1) of the calls did not exceed. Nearest rank."""
+        """The latency that the given share (0 to 1) of the calls did not exceed (nearest rank)."""
         ordered = sorted(self.latencies)
         return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
@@ -176,7 +176,7 @@ class Calls(NamedTuple):
 
 
 def one_by_one(call: Callable[[], object], most: int, seconds: float = math.inf) -> Calls:
-    """Call up to `most` times, at least once; no call begins after `seconds`. Raises what a call raises."""
+    """Call up to `most` times, at least once; no call begins after `seconds`. Raises the error of a failed call."""
     latencies: list[float] = []
     clock = time.perf_counter
     started = now = clock()
@@ -189,7 +189,7 @@ def one_by_one(call: Callable[[], object], most: int, seconds: float = math.inf)
 
 
 def together(call: Callable[[], object], callers: int, most: int, seconds: float) -> Calls:
-    """Do the same in `callers` threads, which share `most` equally. Raises the error of the first call that failed."""
+    """Run `one_by_one` in `callers` threads, which share `most` equally. Raises the first failed call's error."""
     share = max(1, most // callers)
     done: list[Calls] = []
     failures: list[BaseException] = []
@@ -215,13 +215,13 @@ def together(call: Callable[[], object], callers: int, most: int, seconds: float
 
 
 _STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
-"""Lower edges of buckets within a power of ten: the preferred numbers R10, which have nearly equal ratios."""
+"""Lower edges of buckets within a power of ten: the preferred numbers R10, whose ratios are nearly equal."""
 
 _MAX_BUCKETS = 20
 
 
 class Bucket(NamedTuple):
-    """The number of calls that took from `low` to below `high` seconds."""
+    """The number of calls that took at least `low` and less than `high` seconds."""
 
     low: float
     high: float
@@ -229,10 +229,7 @@ class Bucket(NamedTuple):
 
 
 def histogram(latencies: Sequence[float]) -> list[Bucket]:
-    """At most twenty buckets of equal ratio, from the fastest to the slowest call.
-
-    Empty buckets between them are included.
-    """
+    """At most twenty buckets of equal ratio, from the fastest to the slowest call, including empty ones."""
     low, high = min(latencies), max(latencies)
     powers = range(math.floor(math.log10(low)) - 1, math.floor(math.log10(high)) + 2)
     for every in (1, 2, 5, 10):
@@ -252,7 +249,7 @@ _CALLS_A_ROUND = 50
 
 
 class Overhead(NamedTuple):
-    """A call over a bare pipe, and the same call through the client, equally often."""
+    """The same number of calls over a bare pipe and through the client."""
 
     raw: Calls
     managed: Calls
@@ -263,12 +260,11 @@ class Overhead(NamedTuple):
 
     @property
     def added(self) -> float:
-        """Seconds that supervision adds to the median call."""
         return self.managed.percentile(0.5) - self.raw.percentile(0.5)
 
 
 def measure(raw_call: Callable[[], object], managed_call: Callable[[], object]) -> Overhead:
-    """Time both calls in alternating rounds, so that noise affects both alike."""
+    """Time both calls in alternating rounds, so that noise affects both equally."""
     measured = Overhead(Calls([], 0.0), Calls([], 0.0))
     for number in range(_ROUNDS + 1):
         for call, calls in zip((raw_call, managed_call), measured, strict=True):
@@ -280,9 +276,9 @@ def measure(raw_call: Callable[[], object], managed_call: Callable[[], object]) 
 
 @contextlib.contextmanager
 def raw_pipe(argv: list[str], tool: str, arguments: dict[str, Any]) -> Iterator[Callable[[], None]]:
-    """The smallest possible client, with a server process of its own. Yields a function that calls the tool.
+    """The smallest possible client, with its own server process. Yields a function that calls the tool.
 
-    It writes a line and reads up to the next line break, without parsing.
+    The function writes a line and reads up to the next line break, without parsing.
     """
     process = subprocess.Popen(
         argv,

@@ -33,7 +33,7 @@ _DELIVERY = {
 }
 
 _SANDBOXED = 'It runs in a sandbox: what its "sandbox" does not permit is missing, read-only or refused.'
-"""Shown with an error of a tool: the server's message may name only the path that the sandbox refused."""
+"""Shown with a tool's error, because the server's message may name only the path that the sandbox refused."""
 
 _ANSWERED = ("jsonrpc", "invalid_response", "denied", "not_approved")
 """Types of errors after which the outcome of the call is certain."""
@@ -108,20 +108,20 @@ def _schema_of(client: MCPClient, tool: str) -> dict[str, Any]:
     tools = {known.name: known for known in client.list_tools()}
     if tool in tools:
         return tools[tool].input_schema
-    # The client itself refuses a hidden tool. A server that cannot list its tools may still have this one.
+    # The client itself refuses a hidden tool. A server that cannot list its tools may still have this tool.
     if tools and tool not in client.denied_tools and tool not in client.blocked_tools:
         raise unknown_name("tool", tool, tools, place=f" on server {client.name!r}")
     return {}
 
 
 class _Progress:
-    """A progress bar on standard error. It appears with the first report, if standard error is a terminal."""
+    """A progress bar on standard error. It appears with the first report, and only on a terminal."""
 
     def __init__(self, tool: str, options: Options) -> None:
         self.is_shown = terminal.err().is_terminal and not options.json
         self._tool = tool
         self._lock = reentrant_lock()
-        """Owns `_pauses`: reports come on the thread of the call, pauses on the main thread."""
+        """Guards `_pauses`: reports come on the call's thread, pauses on the main thread."""
         self._pauses = False
 
     def __enter__(self) -> Self:
@@ -308,7 +308,7 @@ def get_prompt(
     for message in _list(result.get("messages")):
         fields = message if isinstance(message, Mapping) else {}
         terminal.say(f"{one_line(fields.get('role', 'unknown'))}:", "bold")
-        # Indented, so that no line of it looks like a role.
+        # Indented, so that no line of the message looks like a role.
         terminal.say(f"  {readable(fields.get('content', message))}")
 
 
@@ -322,7 +322,7 @@ def _request(
 ) -> dict[str, Any]:
     """The result of a request to a server that has `kind`. The person at the terminal answers the server's questions.
 
-    Raises CommandFailed for a server that offers none of that kind, and what `check` raises.
+    Raises CommandFailed for a server without that kind, and any exception of `check`.
     """
     from gaia.mcp.config.server_config import ServerConfig
 

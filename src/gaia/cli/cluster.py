@@ -1,4 +1,4 @@
-"""`gaia mcp list --ray` and `gaia mcp placement`: the servers that all programs run on a Ray cluster."""
+"""`gaia mcp list --ray` and `gaia mcp placement`: the servers of all programs on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ RayOption = Annotated[
 
 _END_SECONDS = 60.0
 _NO_PLACE = "no place"
-"""Shown as the state of a server whose host has not answered: it was not placed yet, or it is lost."""
+"""The state of a server whose host has not answered: it was not placed yet, or it is lost."""
 _ID_LENGTH = 8
-"""Characters that are shown of Ray's ids."""
 
 
 @contextlib.contextmanager
@@ -120,7 +119,7 @@ def placement(
 
 
 def _wanted(name: str, options: Options) -> Placement | None:
-    """The placement in the server's entry; None if there is no usable entry, or if it has no placement."""
+    """The placement in the server's entry; None without a usable entry, or without a placement."""
     from gaia.mcp.config.server_config import ServerConfig
 
     servers = options.load_config()
@@ -134,7 +133,6 @@ def _shared_name(name: str, wanted: Placement | None) -> str:
 
 
 def _demand_of(wanted: Placement | None, hosts: Sequence[PlacedHost]) -> dict[str, float]:
-    """The resources that one replica needs on a node."""
     if wanted is not None:
         return wanted.demand
     return next((dict(host.report.resources) for host in hosts if host.report is not None), {})
@@ -147,7 +145,6 @@ def _reason(
     demand: dict[str, float],
     nodes: Sequence[NodeRoom],
 ) -> str | None:
-    """The reason why the server does not run; None if it does."""
     from gaia.mcp.cluster.report import shortage
 
     if not hosts:
@@ -223,7 +220,7 @@ def _users_table(hosts: Sequence[PlacedHost]) -> Any:
 
 
 def _nodes_table(nodes: Sequence[NodeRoom], demand: dict[str, float]) -> Any:
-    """A table of nodes with their free resources: those that are needed, or all if nothing is needed."""
+    """A table of nodes with their free resources: the needed ones, or all if none are needed."""
     from gaia.mcp.cluster.report import amount_text, node_shortages
 
     table = plain_table("node", "free", "too little" if demand else "")

@@ -27,10 +27,10 @@ _SCHEME = re.compile(r"\w+://")
 
 
 class AddCommand(TyperCommand):
-    """Remembers whether the command line had a ``--``, which the parser removes. Words after it are taken literally.
+    """Remembers whether the command line had a ``--``, which the parser removes and after which words are literal.
 
-    An unknown option most likely belongs to the server's command: the error says how to write that. The same goes for a
-    whole command line in the place of the program, which is not split if other words follow.
+    An unknown option probably belongs to the server's command, so the error shows how to write that. The same applies
+    to a whole command line in place of the program, which is not split if other words follow.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -61,8 +61,8 @@ class AddCommand(TyperCommand):
 
 
 def _no_option(ctx: Any, given: list[str], unknown: str, flags: dict[str, bool]) -> CommandFailed:
-    """The error for an unknown option. `flags` are the known options, and whether they take no value."""
-    # The positions of the first two words that are neither options nor values of options.
+    """The error for an unknown option. `flags` are the known options, each with whether it takes no value."""
+    # The positions of the first two words that are neither options nor their values.
     words: list[int] = []
     position = 0
     while position < len(given) and len(words) < 2:
@@ -80,13 +80,16 @@ def _no_option(ctx: Any, given: list[str], unknown: str, flags: dict[str, bool])
 
 
 def _is_command_line(program: str) -> bool:
-    """Whether `program` looks like a program with its arguments, such as ``uvx mcp-server-time``, and is no program."""
+    """Whether `program` looks like a command line, such as ``uvx mcp-server-time``, and is not a program itself."""
     words = program.split()
     return len(words) > 1 and os.sep not in words[0] and shutil.which(program) is None
 
 
 def _apart(ctx: Any, before: list[str], command: list[str]) -> str:
-    """A ``gaia mcp add`` for the user to copy, with `command` after ``--``. Its first word may be a quoted line."""
+    """A ``gaia mcp add`` command for the user to copy, with `command` after ``--``.
+
+    Its first word may be a quoted line.
+    """
     with contextlib.suppress(ValueError):
         command = [*shlex.split(command[0]), *command[1:]]
     file = ctx.ensure_object(Options).config_file
@@ -159,10 +162,10 @@ def add(
         raise usage_error(message, "Use --force to replace it, or choose another name.", "exists")
     servers.add_server(name, entry)
     if replaced:
-        # The name now belongs to another server. Its tools have not been approved.
+        # The name now belongs to another server, whose tools are not approved.
         servers.pins_of(name).forget()
     if (doubt := _doubt(server)) is not None:
-        # Only a warning: the program may be installed later, or exist on the machine where the server is used.
+        # Only a warning, because the program may be installed later, or exist on the machine that uses the server.
         terminal.note(f"Warning: {doubt}", "yellow")
     if options.json:
         terminal.print_json({"name": name, "file": str(servers.config_file), "replaced": replaced})
@@ -264,13 +267,13 @@ def _entry(command: list[str], variables: dict[str, str], cwd: Path | None, *, v
     if not command:
         raise BadParameter("give the command that starts the server, or --url with its address")
     program, *args = command if verbatim or len(command) > 1 else split_command(command[0])
-    # A relative path would mean another folder when the server is used from elsewhere.
+    # A relative path would mean another folder for a program in another directory.
     folder = None if cwd is None else os.path.abspath(os.path.expanduser(cwd))
     return {"command": program, "args": args, **_present(env=variables, cwd=folder)}
 
 
 def _doubt(server: ServerConfig) -> str | None:
-    """A reason why this server cannot be started or reached on this machine now; None if none is known."""
+    """Why this server cannot be started or reached on this machine now; None if no reason is known."""
     from gaia.mcp.errors import MCPError
     from gaia.mcp.transports.command import argument_vector, find_executable, server_environment
     from gaia.runtime.extras import missing
@@ -297,7 +300,7 @@ def _doubt(server: ServerConfig) -> str | None:
 def _pairs(words: list[str] | None, separator: str, option: str, form: str) -> dict[str, str]:
     pairs = [word.partition(separator) for word in words or ()]
     if not all(name.strip() and found for name, found, _ in pairs):
-        # The message leaves out the text: it may be a secret without its name.
+        # The message leaves out the text, which may be a secret without its name.
         raise BadParameter(f"expected {form}", param_hint=option)
     if separator == ":":
         return {name.strip(): value.strip() for name, _, value in pairs}

@@ -85,7 +85,7 @@ def demo(
 
 
 def _tour() -> Generator[Step | str, None, None]:
-    """Yield the demo's steps. When the generator ends or is closed, all processes it started have ended."""
+    """Yield the demo's steps. All started processes have ended when the generator has ended or is closed."""
     import psutil
 
     from gaia.cli.bench import raw_pipe
@@ -108,19 +108,19 @@ class _Guide:
         self._manager = manager
         self._raw_call = raw_call
         self._spans: InMemorySpanExporter | None = None
-        """Records the spans of the calls; None until recording is switched on."""
+        """Records the spans of the calls; None until recording is on."""
         self._restarted: Future[Restarted] = Future()
         manager.subscribe(self._on_event)
 
     def _on_event(self, event: Event) -> None:
         from gaia.mcp.supervision.events import Restarted
 
-        # The server is crashed once.
+        # The server crashes once.
         if isinstance(event, Restarted) and not self._restarted.done():
             self._restarted.set_result(event)
 
     def steps(self, config: dict[str, Any]) -> Iterator[Step]:
-        """Yield every step. An unexpected error becomes the last step."""
+        """Yield all steps. An unexpected error becomes the last step."""
         from gaia.telemetry.configuration import sdk_missing
 
         try:
@@ -128,7 +128,8 @@ class _Guide:
             names = [tool.name for tool in self._manager.list_tools()]
             ok = {"add", "echo", "sleep", "crash"} <= set(names)
             yield Step("list", ok, ["List its tools", list_text(names)], {"tools": names})
-            # Tracing cannot be switched off again. Most programs run without it, so measure that first.
+            # Tracing cannot be switched off again. Most programs run without it, so the untraced call is measured
+            # first.
             yield self._overhead("overhead", "What supervision adds to a call, untraced")
             if (missing := sdk_missing()) is None:
                 self._spans = _recorded_spans()
@@ -192,7 +193,7 @@ class _Guide:
         return Step(f"call_{tool}", ok, lines + _span_lines(recorded), facts)
 
     def _has_one(self, spans: list[dict[str, Any]]) -> bool:
-        """Whether the call recorded exactly one span, or none if recording is off."""
+        """Whether the call recorded exactly one span, or none while recording is off."""
         return len(spans) == (self._spans is not None)
 
     def _crash(self) -> Step:
@@ -245,10 +246,10 @@ def _recorded_spans() -> InMemorySpanExporter:
 
 
 def take_calls(spans: InMemorySpanExporter | None) -> list[dict[str, Any]]:
-    """The spans of the tool calls that ended since the last call of this function, as JSON values."""
+    """The spans of the tool calls that ended since the previous call of this function, as JSON values."""
     if spans is None:
         return []
-    # Spans of handshakes and of the restart end on other threads at any time, so they are left out.
+    # Spans of handshakes and restarts may end on other threads at any time, so they are left out.
     ended = [span for span in spans.get_finished_spans() if span.name.startswith("tools/call")]
     spans.clear()
     return [

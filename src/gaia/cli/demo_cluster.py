@@ -22,32 +22,32 @@ if TYPE_CHECKING:
 _SERVER = "demo"
 _RESOURCE = "demo"
 _START_SECONDS = 60.0
-"""Time for the placement, the actor's process and the server."""
+"""For the placement, the actor's process and the server."""
 _CALL_SECONDS = 60.0
 """A call waits until Ray has noticed the loss of a node and has placed the server again."""
 
 _SLEEP_SECONDS = 5.0
-"""Duration of the call in flight: longer than Ray takes to remove the node."""
+"""The duration of the call in flight, which is longer than Ray takes to remove the node."""
 _LOOK_SECONDS = 0.01
 
 _OBJECT_STORE_BYTES = 80 * 1024 * 1024
-"""Bytes for one node: slightly more than Ray's minimum."""
+"""Bytes for one node, slightly more than Ray's minimum."""
 
 _QUICK_CHECKS = {"health_check_period_ms": 500, "health_check_failure_threshold": 4}
-"""Health checks of the nodes. Ray's defaults are made for unreliable networks."""
+"""Health checks of the nodes. Ray's defaults suit unreliable networks."""
 
 
 def cluster_tour() -> Generator[Step | str, None, None]:
-    """Yield the demo's steps, and a line of text before each step that takes long.
+    """Yield the demo's steps, and a line of text before each long step.
 
-    When the generator ends or is closed, all processes it started have ended.
+    All started processes have ended when the generator has ended or is closed.
     """
     import psutil
 
     started: set[psutil.Process] = set()
     with _Cluster() as cluster:
         for step in _steps(cluster):
-            # The processes of the node that is lost later are included.
+            # The processes of the node that is killed later are included.
             started.update(psutil.Process().children(recursive=True))
             yield step
         yield "Stopping the cluster …"
@@ -55,7 +55,7 @@ def cluster_tour() -> Generator[Step | str, None, None]:
 
 
 def _steps(cluster: _Cluster) -> Iterator[Step | str]:
-    """Yield every step. An unexpected error becomes the last step."""
+    """Yield all steps. An unexpected error becomes the last step."""
     from gaia.mcp import demo_server
     from gaia.mcp.client import MCPClientManager
 
@@ -104,7 +104,6 @@ def _call(manager: MCPClientManager, name: str, title: str, text: str) -> Step:
 
 
 def _lose(cluster: _Cluster, manager: MCPClientManager, place: PlacementStatus | None) -> Iterator[Step]:
-    """Kill the server's node while a call is in flight."""
     if place is None or place.node_id is None:
         yield Step("lose", False, ["Lose its node", "it has no node"], {})
         return
@@ -146,14 +145,14 @@ def _outcome(name: str, title: str, future: CallFuture) -> Step:
 
 
 class _Cluster:
-    """A Ray cluster of three nodes on this machine, with this process as its driver. Leaving it removes everything."""
+    """A Ray cluster of three nodes on this machine, with this process as its driver. Leaving the context removes it."""
 
     def __enter__(self) -> _Cluster:
         self._cluster: Any = None
         self._nodes: list[Any] = []
         # Paths of sockets must be short. The default folder for temporary files is long on some systems.
         folder = self._folder = tempfile.mkdtemp(prefix="gaia-ray-", dir="/tmp" if os.path.isdir("/tmp") else None)  # noqa: S108
-        # Do not join or change a cluster of the user's.
+        # Neither join nor change a cluster of the user.
         variables = {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0"}
         self._before = {name: os.environ.get(name) for name in ("RAY_ADDRESS", *variables)}
         os.environ.pop("RAY_ADDRESS", None)
@@ -189,7 +188,7 @@ class _Cluster:
         return Step("cluster", len(nodes) == 3, lines, {"seconds": seconds, "nodes": nodes, "ray": ray.__version__})
 
     def lose(self, node_id: str) -> None:
-        """Kill all Ray processes of a node, like a power failure."""
+        """Kill all Ray processes of a node, as a power failure does."""
         node = next(node for node in self._nodes if node.node_id == node_id)
         self._nodes.remove(node)
         self._cluster.remove_node(node, allow_graceful=False)

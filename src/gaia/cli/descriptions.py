@@ -24,7 +24,7 @@ _MAX_VALUE = 60
 
 
 def tool_sections(tools: Iterable[tuple[MCPTool, bool]]) -> RenderableType:
-    """Name, description and parameters of each tool. A tool that comes with True is marked as blocked."""
+    """Name, description and parameters of each tool. True marks a tool as blocked."""
     return _sections(
         [_name(tool, blocked=blocked), *_indented(_beginning(tool.description)), *_parameters(tool, limit=True)]
         for tool, blocked in tools
@@ -32,7 +32,6 @@ def tool_sections(tools: Iterable[tuple[MCPTool, bool]]) -> RenderableType:
 
 
 def tool_details(tool: MCPTool, *, blocked: bool) -> RenderableType:
-    """Everything that the server says about a tool."""
     from rich.console import Group
 
     hints = ", ".join(f"{name}: {json.dumps(value)}" for name, value in tool.annotations.items())
@@ -76,7 +75,6 @@ def prompt_sections(prompts: Iterable[Mapping[str, Any]]) -> RenderableType:
 
 
 def _sections(sections: Iterable[list[RenderableType]]) -> RenderableType:
-    """All of them, with an empty line between two."""
     from rich.console import Group
 
     shown = [line for section in sections for line in (text(""), *section)]
@@ -112,7 +110,7 @@ def _parameters(tool: MCPTool, *, limit: bool) -> list[RenderableType]:
 
 
 def _rows(rows: Sequence[Iterable[object]]) -> list[RenderableType]:
-    """An indented table of up to four columns, without a header; empty for no rows."""
+    """An indented table of up to four columns without a header; empty without rows."""
     from rich.padding import Padding
 
     cells = ([one_line(cell or "") for cell in row] for row in rows)
@@ -152,7 +150,6 @@ def readable(block: Any) -> str:
 
 
 def readable_resource(content: Any) -> str:
-    """One item of a resource's contents as text. Binary content is described in brackets."""
     match content:
         case {"text": text}:
             return str(text)

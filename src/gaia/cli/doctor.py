@@ -143,7 +143,7 @@ def _steps(seen: Inspection) -> list[dict[str, Any]]:
 
 
 def _warnings(name: str, entry: dict[str, Any], seen: Inspection, options: Options) -> list[str]:
-    """Findings that do no harm yet, but are most likely mistakes."""
+    """Findings that do no harm yet, but are probably mistakes."""
     from gaia.mcp.client.server_transport import secret_in_arguments
     from gaia.mcp.config.server_config import ServerConfig, remarks_on_keys
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8765
 _MODULES = ("uvicorn", "httptools", "starlette", "cryptography", "jwt", "prometheus_client")
-"""Modules of the extra. uvloop is not required: uvicorn runs without it."""
+"""Modules of the extra. uvloop is optional."""
 _UNSAFE_HINT = "`gaia mcp gateway add-client NAME --clients FILE` makes a file for --clients."
 
 app = typer.Typer(invoke_without_command=True, add_completion=False, rich_markup_mode=None)
@@ -90,7 +90,7 @@ def gateway_http_options(
         None,
         tuple(allow_host or ()),
         tuple(allow_origin or ()),
-        # The check of --clients decides whether other machines may call, see `GatewaySources`.
+        # The check of --clients decides whether other machines may call the gateway, see `GatewaySources`.
         allow_anonymous=True,
         trusted_proxies=tuple(trusted_proxy or ()),
         max_body=max_body,
@@ -183,7 +183,7 @@ def gateway(
 
 @contextlib.contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Pause garbage collection. It takes a seventh of the import time and finds almost no garbage."""
+    """Pause garbage collection, which takes a seventh of the import time and finds almost nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -221,7 +221,7 @@ def _over_stdio(sources: GatewaySources, http: HttpOptions, audit: Path | None) 
 
 
 def _stdio_command(options: Options, audit: Path | None) -> list[str]:
-    # The PATH of a client that a desktop started seldom contains this environment's `gaia`.
+    # The PATH of a client that a desktop has started seldom contains this environment's `gaia`.
     script = Path(sys.executable).with_name("gaia")
     command = [str(script) if script.is_file() else "gaia", "mcp", "gateway", "--stdio"]
     files = {"--config": options.config_file, "--audit": audit}
@@ -229,7 +229,7 @@ def _stdio_command(options: Options, audit: Path | None) -> list[str]:
 
 
 def _public_host(http: HttpOptions) -> str:
-    """The host for a client's URL: it cannot connect to an address that stands for all interfaces."""
+    """The host for a client's URL. A client cannot connect to an address that stands for all interfaces."""
     if http.allow_hosts:
         return http.allow_hosts[0]
     host = "localhost" if http.host in ("0.0.0.0", "::") else http.host  # noqa: S104 - compared, not listened on
@@ -267,16 +267,16 @@ app.callback(**help_of(gateway))(gateway)
 add_command(app, "add-client", add_client)
 
 _APPLY_SECONDS = 60.0
-"""Time for servers to be replaced before the files are checked again. The change continues in the background."""
+"""How long a reload waits for servers to be replaced. The change then continues in the background."""
 
 
 class GatewaySources:
-    """The configuration files of a running gateway: reads the servers and the clients, at first and after changes."""
+    """The configuration files of a running gateway. Reads servers and clients at the start and after changes."""
 
     def __init__(self, options: Options, config: MCPConfig, clients_file: Path | None, *, is_local: bool) -> None:
         """`is_local`: only this machine can reach the gateway.
 
-        Raises ConfigError for the clients file, and `UnsafeOptions`.
+        Raises `UnsafeOptions`, and ConfigError for the clients file.
         """
         self._options = options
         self._clients_file = clients_file
@@ -327,7 +327,7 @@ class GatewaySources:
 
 
 def _files_of(config: MCPConfig) -> list[Path]:
-    """The files that were read, and the default files that would be read if they existed."""
+    """The files that were read, and the default files, which need not exist."""
     report = config.load_report
     found = [config.config_file, *(report[key]["path"] for key in ("global", "local") if key in report)]
     return list(dict.fromkeys(Path(file) for file in found if file is not None))

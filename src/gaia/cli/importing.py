@@ -1,4 +1,4 @@
-"""`gaia mcp import`: takes over servers from the configuration of other programs, translated into our format."""
+"""`gaia mcp import`: takes over servers from other programs' configuration, translated into gaia's format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class Program(enum.Enum):
 
 
 _STYLES = {"unusable": "red", "skipped": "yellow"}
-"""Colours of statuses. All others are green."""
 
 
 @with_options("new_config", "as_json", "debug")
@@ -89,7 +88,7 @@ def import_servers(
 
 
 def _search(program: Program | None, file: Path | None) -> tuple[list[Candidate], list[dict[str, Any]], list[str]]:
-    """Servers found, files looked for, and error messages for files that cannot be read."""
+    """The servers found, the files looked for, and messages about unreadable files."""
     found: list[Candidate] = []
     looked_in, broken = [], []
     of_programs = (origin for each in Program if program in (None, each) for origin in settings_files(each))
@@ -98,7 +97,7 @@ def _search(program: Program | None, file: Path | None) -> tuple[list[Candidate]
         try:
             here = candidates(origin)
         except ConfigError as error:
-            # A file named by the user must be readable. Otherwise a broken file does not stop the others.
+            # A file named by the user must be readable. Any other broken file does not stop the import.
             if file is not None:
                 raise
             broken.append(error.message)
@@ -112,9 +111,9 @@ def _search(program: Program | None, file: Path | None) -> tuple[list[Candidate]
 def _take_over(
     candidate: Candidate, servers: MCPConfig, taken: dict[str, Path], *, force: bool, dry_run: bool
 ) -> dict[str, Any]:
-    """Save one server, unless there is a reason not to. Returns its row of the report.
+    """Save one server, unless there is a reason against it. Returns its row of the report.
 
-    `taken` has the names that were handled already. Of several servers with one name the first counts, as in the
+    `taken` has the names that were handled already. If several servers have one name, the first counts, as in the
     programs.
     """
     from gaia.mcp.config.trust import describe
@@ -169,7 +168,8 @@ def _show(rows: list[dict[str, Any]], servers: MCPConfig, looked_in: list[dict[s
         status = terminal.text(row["status"], _STYLES.get(row["status"], "green"))
         server = terminal.text(f"{escaped_line(row['name'])}  ({escaped_line(row['source'])})")
         terminal.show(Text.assemble(status, "  ", server))
-        # Show the command: it may come from a project's file, and counts as the user's own from now on.
+        # The command is shown because it may come from a project's file, and belongs to the user's own file from now
+        # on.
         terminal.say_lines(row["description"])
         if row["problem"] is not None:
             terminal.say(f"    {escaped_line(row['problem'])}")
@@ -194,21 +194,18 @@ class SettingsFile(NamedTuple):
     file: Path
     sections: tuple[tuple[str, ...], ...] = (("mcpServers",),)
     is_project: bool = False
-    """Whether the file may have come with the current directory. The user may never have seen its commands."""
+    """Whether the file may have come with the current directory, so that the user may not know its commands."""
 
 
 class Candidate(NamedTuple):
-    """One server from another program's file, translated."""
-
     name: str
     origin: SettingsFile
     entry: dict[str, Any]
     needs: list[str]
-    """Environment variables that the user has to set, because the other program would ask for the value."""
+    """Environment variables that the user has to set. The other program would ask for the values."""
     dropped: list[str]
-    """Keys that have no meaning here."""
+    """Keys without a meaning here."""
     problem: str | None
-    """The reason why the server cannot be used; None if it can."""
 
 
 def settings_files(program: Program) -> list[SettingsFile]:
@@ -251,7 +248,7 @@ _ANY_SECTIONS = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp.server
 
 
 def named_file(file: Path) -> SettingsFile:
-    """A file that the user names: of any of these programs, or of another one with the same format."""
+    """A file that the user names, of any program that has one of these formats."""
     return SettingsFile(file, _ANY_SECTIONS)
 
 
@@ -285,7 +282,10 @@ def candidates(origin: SettingsFile) -> list[Candidate] | None:
 
 
 def _section(file: Path, document: Any, keys: Iterable[str]) -> Mapping[str, Any]:
-    """The servers at this path of keys; empty if there are none. Raises ConfigError for a value that is no object."""
+    """The servers at this path of keys; empty if there are none.
+
+    Raises ConfigError for a value that is not an object.
+    """
     place = ""
     for key in keys:
         if not isinstance(document, dict):
@@ -301,20 +301,20 @@ def _section(file: Path, document: Any, keys: Iterable[str]) -> Mapping[str, Any
 
 
 _LEFT_OUT = frozenset({"name", "inProcess", "timeout", "auth"})
-"""Keys of ours that are not taken over: some programs give "timeout" in milliseconds, and "auth" differs in each."""
+"""gaia's own keys that are not imported: some programs give "timeout" in milliseconds, and "auth" always differs."""
 
 _URL_KEYS = {"httpUrl": {"type": "http"}, "serverUrl": {}}
-"""The address keys of Gemini CLI and Windsurf, and what each implies."""
+"""The URL keys of Gemini CLI and Windsurf, and the members that each implies."""
 
 _EXPANDED = ("args", "env", "url", "headers", "sandbox")
-"""Keys whose variables are replaced when the server is started."""
+"""Keys whose variables are expanded when the server is started."""
 
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = re.compile(rf"{_NAME.pattern}(:-.*)?")
 
 _OTHERS = frozenset({"workspaceFolder", "workspaceFolderBasename", "file", "cwd"})
-"""Variables of editors that would be read as names of environment variables."""
+"""Variables of editors that would otherwise count as names of environment variables."""
 
 
 def _translated(name: str, entry: Any, origin: SettingsFile) -> Candidate:
@@ -341,19 +341,19 @@ def _translated(name: str, entry: Any, origin: SettingsFile) -> Candidate:
 
 
 class _Variables:
-    """Translates the variables of one entry, and collects what the user has to set."""
+    """Translates the variables of one entry, and collects those that the user has to set."""
 
     def __init__(self, file: Path) -> None:
         self.needs: list[str] = []
         self.problem: str | None = None
         self._known = {"userHome": str(Path.home()), "/": os.sep, "pathSeparator": os.sep}
-        # Only a file in a project's folder says which workspace is meant.
+        # Only a file in a project's folder implies a workspace.
         if file.parent.name in (".vscode", ".cursor") and file.parent.parent != Path.home():
             workspace = file.absolute().parent.parent
             self._known |= {"workspaceFolder": str(workspace), "workspaceFolderBasename": workspace.name}
 
     def translate(self, value: Any) -> Any:
-        """`value` with the variables in all its strings, nested ones too, in our notation."""
+        """`value` with the variables of all its strings, also nested ones, in gaia's notation."""
         if isinstance(value, str):
             return _VARIABLE.sub(self._replacement, value)
         if isinstance(value, list):
@@ -370,7 +370,7 @@ class _Variables:
         if kind == "env" and _NAME.fullmatch(name):
             return f"${{{name}}}"
         if kind == "input" and colon:
-            # The prefix keeps an input called "path" from becoming the variable PATH.
+            # The prefix prevents an input called "path" from becoming the variable PATH.
             needed = "MCP_INPUT_" + re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper()
             if needed not in self.needs:
                 self.needs.append(needed)
@@ -380,8 +380,8 @@ class _Variables:
         return match[0]
 
 
-# A parser for JSON with comments and trailing commas. The available libraries are either JSON5 parsers, which accept
-# much more than these files may contain, or unmaintained.
+# A parser for JSON with comments and trailing commas. The available libraries are unmaintained, or are JSON5 parsers,
+# which accept much more than these files may contain.
 
 # An unclosed string ends with its line and an unclosed comment with the text, so that matching stays linear.
 _STRING = r'"(?:[^"\\\n]|\\.)*+"?'
@@ -390,12 +390,12 @@ _TRAILING_COMMA = re.compile(rf"{_STRING}|,(?=\s*[\]}}])")
 
 
 def loads_with_comments(text: str) -> Any:
-    """Parse JSON that may have comments, and commas after last items, as editors write it.
+    """Parse JSON that may have comments and trailing commas, as editors write it.
 
     Raises json.JSONDecodeError, whose line and column refer to `text`.
     """
-    # Each removed character becomes a blank, so that positions stay the same. Comments go first: one may stand between
-    # a comma and its bracket.
+    # Each removed character becomes a blank, so that positions stay the same. Comments are removed first, because a
+    # comment may stand between a comma and its bracket.
     return json.loads(_TRAILING_COMMA.sub(_blank, _COMMENT.sub(_blank, text)))
 
 

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from gaia.mcp.supervision.status import ServerStatus
 
 _OWN_SECONDS = 0.5
-"""Seconds of the timeout that are kept for starting the interpreter and writing the answer."""
+"""Seconds of the timeout for starting the interpreter and writing the answer."""
 
 _ANSWER_SECONDS = 5.0
 """Seconds that a command with --timeout may take beyond it to write its answer."""
 
 _MIN_SECONDS = 0.1
-"""The servers get at least so many seconds, however long the command took to begin."""
+"""Seconds that the servers get at least, however long the command took to begin."""
 
 _LOOK_SECONDS = 0.05
 _UNDER_WAY = ("created", "starting", "restarting")
@@ -91,7 +91,7 @@ def _start_and_list(options: Options, timeout: float, limit: float | None) -> No
     from gaia.mcp.client import MCPClientManager
 
     spent = _OWN_SECONDS + time.monotonic() - options.started
-    # This may ask a person. That time does not count.
+    # This may ask a person, whose time does not count.
     servers = load_to_start(options)
     time_limit.begin(limit and limit + _ANSWER_SECONDS, time.monotonic())
     manager = MCPClientManager(servers, debug=options.debug)
@@ -136,7 +136,7 @@ def _rows_connected(manager: MCPClientManager, timeout: float, spent: float, opt
             now = time.monotonic()
             statuses = {status.name: status for status in manager.status()}
             joined = manager.list_servers()
-            # Keep the first answer: the manager may be trying a failed server again.
+            # Keep the first answer, because the manager may be trying a failed server again.
             settled = {name: one for name, one in statuses.items() if _has_answered(one, joined)} | settled
             waited = round(timeout if now >= deadline else now - started, 1 if timeout < 1 else None)
             found = statuses | settled
@@ -148,13 +148,13 @@ def _rows_connected(manager: MCPClientManager, timeout: float, spent: float, opt
 
 
 def _has_answered(status: ServerStatus, joined: list[str]) -> bool:
-    # A ready server counts as answered once the manager has listed its tools.
+    # A ready server counts as answered when the manager has listed its tools.
     return status.name in joined if status.state.value == "ready" else status.state.value not in _UNDER_WAY
 
 
 @contextlib.contextmanager
 def _live_table(options: Options) -> Iterator[Callable[[Rows], None]]:
-    """Yield a function that shows the current rows on the terminal; without a terminal it does nothing."""
+    """Yield a function that shows the current rows on the terminal. Without a terminal, it does nothing."""
     console = terminal.out()
     if options.json or options.debug or not console.is_terminal:
         yield lambda _: None
@@ -176,7 +176,7 @@ def _live_table(options: Options) -> Iterator[Callable[[Rows], None]]:
 def _row(
     servers: MCPConfig, name: str, status: ServerStatus | None = None, waited: float | None = None
 ) -> dict[str, Any]:
-    """The row of a configured server. `status` is None if it was not started; `waited` is in seconds."""
+    """The row of a configured server. Without a `status` it was not started. `waited` is in seconds."""
     entry, source = servers.get_server(name), servers.source_of(name)
     row: dict[str, Any] = {
         "name": name,

@@ -1,7 +1,7 @@
 """The `gaia` command, and the groups `gaia mcp` and `gaia api`.
 
-A command's module is imported when the command runs or when the help lists it. This keeps modules of other commands out
-of the memory of long-running servers.
+A command's module is imported when the command runs or when the help lists it, so that long-running servers do not load
+the modules of other commands.
 """
 
 from __future__ import annotations
@@ -29,10 +29,8 @@ from gaia.runtime.untrusted_text import clean
 
 
 class LazyGroup(TyperGroup):
-    """A group that imports each of its commands on first use."""
-
     locations: ClassVar[Mapping[str, str]]
-    """Maps each command to ``module:function``, in the order of the help. ``app`` is a group. Subclasses set it."""
+    """Maps each command to ``module:function``, in the order of the help. An ``app`` is a group. Subclasses set it."""
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(**keywords)
@@ -40,7 +38,7 @@ class LazyGroup(TyperGroup):
 
 
 class _Commands(UserDict[str, Any]):
-    """The commands of one group by name. Each is a ``module:function`` until it is used."""
+    """The commands of one group by name. Each is a ``module:function`` until its first use."""
 
     def __getitem__(self, name: str) -> Any:
         known = super().__getitem__(name)
@@ -100,7 +98,7 @@ class RootGroup(LazyGroup):
         except OutOfTime as error:
             raise typer.Exit(report(CommandFailed(str(error), error_type="timeout"), options)) from error
         except KeyboardInterrupt as error:
-            # The servers are stopped by now. A second Ctrl-C ends the process at once.
+            # The servers have stopped by now. A second Ctrl-C ends the process at once.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             raise typer.Exit(INTERRUPTED) from error
         finally:

@@ -1,4 +1,4 @@
-"""Options that several commands share. Options in `Options` may stand before or after the name of a command."""
+"""Options that several commands share. Those in `Options` may stand before or after the name of a command."""
 
 from __future__ import annotations
 
@@ -41,12 +41,11 @@ TimeoutOption = Annotated[
 ]
 
 _EXPORT_SECONDS = 2.0
-"""Seconds that sending spans may take, retries included."""
 
 
 @dataclass
 class Options:
-    """The option values of all levels of the command line. `add` is called for the group and for the command."""
+    """The option values of all levels of the command line. `add` is called for each group and for the command."""
 
     config_file: Path | None = None
     json: bool = False
@@ -54,9 +53,8 @@ class Options:
     trust: bool = False
     trace: str | None = None
     started: float = field(default_factory=time.monotonic)
-    """Start of the command on the monotonic clock."""
     given: frozenset[str] = frozenset()
-    """Parameters that were given on the command line, not by the environment."""
+    """Parameters that came from the command line, not from the environment."""
     subcommand: str | None = None
     verbatim: bool = False
     """Whether the command's words stand after ``--`` and are taken literally."""
@@ -71,10 +69,9 @@ class Options:
         timeout: TimeoutOption = None,
         new_config: ConfigOption = None,
     ) -> None:
-        """Add the options of another level. The innermost ``--config`` counts. The `timeout` starts to run.
+        """Add the options of another level, and start the `timeout`. The innermost ``--config`` counts.
 
-        `new_config` is ``--config`` of a command that may create the file. Raises ConfigError if `trace` is no usable
-        destination.
+        `new_config` is ``--config`` of a command that may create the file. Raises ConfigError for an unusable `trace`.
         """
         self.config_file = new_config or config or self.config_file
         self.json |= as_json
@@ -91,7 +88,7 @@ class Options:
             from gaia import telemetry
 
             self.trace = trace
-            # The SDK sends the remaining spans at the exit of the interpreter. Without a limit, the command would wait
+            # The SDK sends the remaining spans when the interpreter exits. Without a limit, the command would wait
             # there for a collector that is not running.
             limit = None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _EXPORT_SECONDS
             telemetry.configure(trace, export_timeout=limit)
@@ -107,8 +104,8 @@ class Options:
     def load_config(self, *, create: bool = False) -> MCPConfig:
         """Read the configured servers, and print warnings about likely mistakes.
 
-        Raises ConfigError for a file that cannot be parsed, and for a named file that does not exist, unless this
-        command may `create` it. Commands that start servers use `gaia.cli.trusting.load_to_start`.
+        Raises ConfigError for a file that cannot be parsed, and for a missing named file unless this command may
+        `create` it. Commands that start servers use `gaia.cli.trusting.load_to_start`.
         """
         from gaia.mcp.client.config import MCPConfig
 
@@ -129,14 +126,14 @@ def add_command(
 
 
 def help_of(command: Callable[..., None]) -> dict[str, Any]:
-    """The help of a command is its docstring. The list of commands shows its first line uncut."""
+    """A command's help is its docstring, whose first line is shown uncut in the list of commands."""
     text = inspect.getdoc(command) or ""
     # Click does not wrap a paragraph after a line with only a backspace.
     return {"help": text.replace("\n\nExamples:\n", "\n\n\b\nExamples:\n"), "short_help": text.partition("\n")[0]}
 
 
 def with_options(*shared: str, **parts: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the shared options, as its parameter `options`. `shared` names parameters of `Options.add`.
+    """Pass the shared options to a command as its parameter `options`. `shared` names parameters of `Options.add`.
 
     `parts` maps other parameters of the command to functions that make their values. The parameters of these functions
     become options of the command.

@@ -1,7 +1,7 @@
-"""Questions that a server asks while a command waits for it: the person at the terminal answers, or they are declined.
+"""Questions that a server asks while a command waits for it. The person at the terminal answers, or they are declined.
 
-Only the main thread reads from the terminal, because Ctrl-C interrupts only that thread. The request to the server
-therefore runs on another thread.
+Only the main thread reads from the terminal, because Ctrl-C interrupts only that thread. So the request to the server
+runs on another thread.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ANSWER_SECONDS = 600.0
-"""Seconds a person may take in all: as long as the client lets a server wait for an answer."""
+"""Seconds that a person may take in all. The client lets a server wait as long for an answer."""
 
 _END_SECONDS = 5.0
-"""Seconds that the thread of a cancelled request may take to end."""
+"""How long the thread of a cancelled request may take to end."""
 
 _Question = tuple["ElicitationRequest", "Future[ElicitationAnswer]"]
 
@@ -41,20 +41,18 @@ class Questions:
 
     def __init__(self, options: Options) -> None:
         self.are_asked = not options.json and terminal.can_ask()
-        """Whether there is a person to ask."""
         self.timed_out = False
         """Whether `run` ended the request because its time had passed."""
         self._waiting: TimedQueue[_Question | None] = TimedQueue()
         """Questions for the main thread, at most four at once (`ServerRequests`). None says that the request has ended.
         """
         self._running = False
-        """Whether the main thread takes questions."""
         self._seconds = 0.0
         self._deadline = 0.0
         """A reading of the monotonic clock. Any thread may extend it."""
 
     def on_elicitation(self, request: ElicitationRequest) -> ElicitationAnswer:
-        """Answer a server's question. The client calls it on its own thread."""
+        """Answer a server's question. The client calls this on its own thread."""
         if not self.are_asked:
             why = "was declined, because no person at a terminal can be asked"
             words = f"The server {request.server!r} asked a question, which {why}: {one_line(request.message)}"
@@ -68,7 +66,7 @@ class Questions:
         return answer.result(_ANSWER_SECONDS)
 
     def progressed(self) -> None:
-        """Restart the request's time limit: the server has reported progress."""
+        """Restart the request's time limit, because the server has reported progress."""
         self._deadline = time.monotonic() + self._seconds
 
     def run(
@@ -80,9 +78,9 @@ class Questions:
     ) -> T:
         """The result of ``request(timeout)``, during which the server may ask questions.
 
-        Without a person to ask, this thread calls `request`, with the time that --timeout leaves. Otherwise the request
-        has that time, or else `limit` seconds, which start again after each question. `quiet` is entered while the
-        person is asked. Raises what the request raises, and CallTimeout if its time has passed.
+        Without a person to ask, this thread calls `request` with the time that --timeout leaves. Otherwise the request
+        has that time, or `limit` seconds without --timeout, which start again after each question. `quiet` is entered
+        while the person is asked. Raises what the request raises, and CallTimeout if its time has passed.
         """
         timeout = time_limit.remaining()
         if not self.are_asked:
@@ -121,7 +119,6 @@ class Questions:
 
     @property
     def late(self) -> str:
-        """The message for a request that `run` ended because it took too long."""
         return f"it was not answered within {self._seconds:g} s"
 
     def _serve(self, quiet: Callable[[], contextlib.AbstractContextManager[object]]) -> bool:
@@ -140,13 +137,13 @@ class Questions:
                 with quiet():
                     answer.set_result(fill_in(request))
             finally:
-                # Also after Ctrl-C.
+                # Runs after Ctrl-C too.
                 if not answer.done():
                     answer.set_result(request.cancel())
             self.progressed()
 
     def _leave_unanswered(self) -> None:
-        """Cancel all waiting questions: the main thread no longer takes any."""
+        """Cancel all waiting questions, because the main thread no longer takes any."""
         with contextlib.suppress(queue.Empty):
             while True:
                 question = self._waiting.get_nowait()
@@ -155,13 +152,12 @@ class Questions:
 
 
 _MAX_MESSAGE = 4000
-"""Most characters that are shown of the server's message."""
 
 _MAX_NAMED, _MAX_TEXT = 20, 300
-"""Most fields that are named before the form; most characters of a description, a title or a default."""
+"""Fields that are named before the form, and characters of a description, a title or a default."""
 
 _MAX_CHOICES = 50
-"""Most choices that are listed. Others are still accepted."""
+"""Choices that are listed. Other choices are still accepted."""
 
 _TRUTH = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 
@@ -172,7 +168,7 @@ _Choices = list[tuple[Any, str]]
 def fill_in(request: ElicitationRequest) -> ElicitationAnswer:
     """Ask the person at the terminal whether to answer, then field by field.
 
-    A field with an invalid value is asked again. End of input (Ctrl-D) within the form is "cancel".
+    A field with an invalid value is asked again. The end of the input (Ctrl-D) within the form means "cancel".
     """
     from gaia.runtime.untrusted_text import escaped
 
@@ -206,7 +202,7 @@ def fill_in(request: ElicitationRequest) -> ElicitationAnswer:
 
 
 def _ask(name: str, field: Mapping[str, Any], *, required: bool) -> Any:
-    """The value that the person typed; None for a field that is left out. Raises EOFError at the end of the input."""
+    """The value that the person typed; None for an omitted field. Raises EOFError at the end of the input."""
     choices = _choices(field)
     if description := field.get("description"):
         _show(_shortened(description), "dim")
@@ -247,7 +243,7 @@ def _label(name: str, field: Mapping[str, Any], *, required: bool) -> str:
 
 
 def _show(line: str, style: str = "") -> None:
-    """Show a line of the server's text, indented, also where it wraps."""
+    """Show an indented line of the server's text."""
     from rich.padding import Padding
 
     terminal.show(Padding(terminal.text(line, style), (0, 0, 0, 4), expand=False), console=terminal.err())
@@ -273,7 +269,6 @@ def _choices(field: Mapping[str, Any]) -> _Choices:
 
 
 def _value(typed: str, field: Mapping[str, Any], choices: _Choices) -> Any:
-    """The field's value from the typed text. Raises ValueError with a message for the person."""
     from gaia.mcp.protocol.json_schema import JsonSchema, SchemaUnusable
 
     kind = field.get("type", "string")
@@ -292,7 +287,7 @@ def _value(typed: str, field: Mapping[str, Any], choices: _Choices) -> Any:
 
 
 def _one(word: str, kind: object, choices: _Choices) -> Any:
-    """The value for a word: one of the choices, by its value, its title or its number in the list, or of this type."""
+    """The value for a word: a choice by its value, title or number in the list, or a value of this type."""
     if choices:
         word = word.strip()
         chosen = [value for value, _ in choices if word == str(value)]

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from gaia.mcp.supervision.status import ServerStatus
 
 _STATE_STYLES = {"ready": "green", "enabled": "green", "failed": "red", "invalid": "red", "disabled": "dim"}
-"""Colours of states. All others, such as starting, are yellow."""
 
 _VERDICTS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"), "skipped": ("-", "dim")}
 _DIFFERENCE_STYLES = {"@": "bold", "-": "red", "+": "green"}
@@ -26,7 +25,7 @@ _SPARKLINE_WIDTH = 12
 
 
 def plain_table(*columns: str, right: Sequence[str] = (), rows: Iterable[Iterable[str | Text]] = ()) -> Table:
-    """A table without lines. Long words are folded. Cells may be untrusted text."""
+    """A table without lines. Long words are folded. Cells may hold untrusted text."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(columns))
@@ -56,7 +55,6 @@ def _state_of(row: Mapping[str, Any]) -> Text:
 
 
 def difference_text(lines: Iterable[str]) -> Text:
-    """A diff, with lines coloured by their first character."""
     from rich.text import Text
 
     return Text("\n").join(text(line, _DIFFERENCE_STYLES.get(line[:1], "")) for line in lines)
@@ -69,7 +67,7 @@ _DISPENSABLE = ("round trips", "p50", "queued", "generation", "in flight", "node
 """Columns that a narrow terminal leaves out, in this order."""
 
 _MIN_ERROR = 30
-"""Width kept for the last error, if it is that long."""
+"""Columns reserved for the last error, if it is that long."""
 
 
 def status_table(
@@ -81,9 +79,9 @@ def status_table(
 ) -> Table:
     """A table of servers: state, activity, latency and last error.
 
-    The last error always has room within `width` columns; figures that do not fit beside it are left out. `looks` has
-    the last round trips of each server in seconds. A `live` table draws them, keeps each server to one line and cuts
-    off what does not fit.
+    The last error always has room within `width` columns, and figures that do not fit beside it are left out. `looks`
+    has the last round trips of each server in seconds. A `live` table draws them, and cuts each server's text to one
+    line.
     """
     rows = [_cells(status, sparkline(round_trips, ascii_only=ascii_only)) for status, round_trips in looks]
     # Most programs place no servers on a cluster.
@@ -123,7 +121,7 @@ def _cells(status: ServerStatus, sparks: str) -> dict[str, Text]:
 
 
 def sparkline(values: Sequence[float | None], *, ascii_only: bool = False) -> str:
-    """The last values as a row of bars, the highest bar full. A missing value is a cross."""
+    """The last values as a row of bars, scaled to the highest value. A missing value is a cross."""
     bars, cross = ("_.-=*#", "x") if ascii_only else ("▁▂▃▄▅▆▇█", "✗")
     shown = values[-_SPARKLINE_WIDTH:]
     most = max((value for value in shown if value is not None), default=0.0)
@@ -141,7 +139,6 @@ def step_table(steps: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def check_table(checks: Sequence[Check]) -> Table:
-    """A table of an examination's checks: verdict, name, time, findings, and the remedy below."""
     from gaia.mcp.doctor.examination import NOT_REACHED
 
     rows: list[tuple[str | Text, ...]] = []
@@ -174,14 +171,12 @@ def bar(share: float, width: int) -> str:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """A duration for people, in milliseconds."""
     if seconds is None:
         return "-"
     return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.2f} ms"
 
 
 def microseconds(seconds: float) -> str:
-    """A short duration for people: in microseconds, or in milliseconds from one on."""
     return f"{seconds * 1e6:.0f} µs" if seconds < 0.0009995 else milliseconds(seconds)
 
 
@@ -201,12 +196,10 @@ _GONE_SECONDS = 5.0
 
 
 class Step(NamedTuple):
-    """One step of the demo, and whether it succeeded."""
-
     name: str
     ok: bool
     lines: list[str]
-    """For people. The first line is the step's title."""
+    """Lines for people. The first line is the step's title."""
     facts: dict[str, Any]
 
 
@@ -222,7 +215,7 @@ def show_step(step: Step) -> None:
 
 
 def nothing_left(started: set[Any]) -> Step:
-    """Whether all processes that ran for the demo have ended: servers of all generations, and their guard."""
+    """Whether all processes of the demo have ended: the servers of all generations, and their guard."""
     import psutil
 
     _, alive = psutil.wait_procs(started, timeout=_GONE_SECONDS)

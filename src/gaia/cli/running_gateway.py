@@ -29,9 +29,9 @@ _MAX_BYTES = 64 * 1024 * 1024
 
 
 def fetch_status(url: str, token: str | None, limit: float | None = None) -> GatewayStatus:
-    """The status of the gateway at `url`, within so many seconds. Raises CommandFailed.
+    """The status of the gateway at `url`, within `limit` seconds. Raises CommandFailed.
 
-    Redirects are not followed: the token is for this gateway only.
+    Redirects are not followed, because the token is for this gateway only.
     """
     import msgspec
 
@@ -46,7 +46,7 @@ def fetch_status(url: str, token: str | None, limit: float | None = None) -> Gat
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
             answer.set_exception(error)
 
-    # A thread, because looking up a name has no deadline, and a socket's timeout starts again with each byte.
+    # A thread, because a name lookup has no deadline, and a socket's timeout starts again with each byte.
     threading.Thread(target=get, name="gaia-status", daemon=True).start()
     try:
         status, body = answer.result(seconds)

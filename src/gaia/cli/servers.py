@@ -27,21 +27,20 @@ _PLAIN = re.compile(r"[\w][\w.@:+-]*")
 
 
 def files_of(config: MCPConfig) -> str:
-    """The files that were read, for error messages."""
     files = (config.config_file, config.load_report["global"]["path"])
     return " or ".join(str(file) for file in dict.fromkeys(files) if file is not None)
 
 
 def say_that_there_are_none(servers: MCPConfig, options: Options, console: Console | None = None) -> None:
-    """Say that no servers are configured, and how to add one; on standard output unless a `console` is given."""
+    """Say that no servers are configured, and how to add one, on `console` or else on standard output."""
     terminal.say(f"No servers are configured in {files_of(servers)}", console=console)
     terminal.say(f"Add one: {options.command('add', 'time', 'uvx mcp-server-time')}", "dim", console=console)
 
 
 def entry_of(config: MCPConfig, name: str) -> Any:
-    """The entry of the server `name`; of any type if it is one of `MCPConfig.problems`.
+    """The entry of the server `name`, which has any type if it is one of `MCPConfig.problems`.
 
-    Raises CommandFailed, listing the known names.
+    Raises CommandFailed with the known names.
     """
     entries = config.get_entries()
     if name not in entries:
@@ -52,10 +51,10 @@ def entry_of(config: MCPConfig, name: str) -> Any:
 def make_client(
     name: str, servers: MCPConfig, options: Options, questions: Questions | None = None, **keys: Any
 ) -> MCPClient:
-    """A client of a configured server, not connected yet. `keys` replace those of the entry.
+    """A client of a configured server, not connected yet. `keys` replace keys of the entry.
 
     `questions` answer the server's questions; without them it cannot ask. Raises ConfigError for an unusable entry, and
-    CommandFailed if there is none.
+    CommandFailed for an unknown server.
     """
     from gaia.mcp.client import MCPClient
     from gaia.mcp.errors import ConfigError
@@ -79,10 +78,10 @@ def make_client(
 def connected(
     name: str, options: Options, servers: MCPConfig | None = None, questions: Questions | None = None, **keys: Any
 ) -> Iterator[MCPClient]:
-    """A connected client of a configured server. When the block is left, the server is stopped.
+    """A connected client of a configured server, which is stopped when the context is left.
 
-    `servers` are loaded if not given; `questions` and `keys` are as for `make_client`. A disabled server is started
-    too. Raises CommandFailed if the server cannot be started.
+    `servers` are loaded if not given; `questions` and `keys` go to `make_client`. A disabled server is started too.
+    Raises CommandFailed if the server cannot be started.
     """
     # A short command needs no stand-by process.
     client = make_client(name, servers or load_to_start(options), options, questions, standby=False, **keys)
@@ -120,7 +119,7 @@ def complete_name(incomplete: str) -> list[str]:
     from gaia.mcp.client.config import MCPConfig
     from gaia.mcp.errors import ConfigError
 
-    # Completion cannot show errors or warnings; the command itself will.
+    # Completion cannot show errors or warnings. The command itself does.
     with contextlib.suppress(ConfigError):
         # Shells insert a name unquoted, so it must contain no special characters.
         return [name for name in MCPConfig().get_entries() if name.startswith(incomplete) and _PLAIN.fullmatch(name)]

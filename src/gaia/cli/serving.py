@@ -1,6 +1,7 @@
 """`gaia mcp serve`, `gaia mcp bridge` and `gaia api serve`: serve agents over MCP or OpenAI's API.
 
-Also what all commands that serve over HTTP share: options, error messages, and a log that waits for no reader.
+The module also has the parts of every HTTP serving command: options, error messages, and a log that waits for no
+reader.
 """
 
 from __future__ import annotations
@@ -45,7 +46,6 @@ def each(holds: Callable[[str], object], expected: str) -> Callable[[list[str] |
 
 
 _HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?|\[[0-9A-Fa-f:.]+\]|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
-"""A name, an IPv4 address, or an IPv6 address with or without brackets."""
 
 
 def _is_origin(text: str) -> bool:
@@ -90,7 +90,7 @@ def http_options(
 
 
 _HTTP_ONLY = frozenset({"host", "port", "token", "allow_host", "allow_origin", "allow_anonymous", "grace"})
-"""Parameters of `http_options` without effect for a server on standard input and output."""
+"""Parameters of `http_options` without effect on a server over stdio."""
 
 
 class Transport(StrEnum):
@@ -187,7 +187,7 @@ def _bridge(targets: list[str]) -> ServableAgent:
 def load_mcp_agent(target: str) -> MCPAgent:
     from gaia.agents.base import MCPAgent
 
-    # Abstract for authors of agents; here it only says what is accepted.
+    # Abstract for authors of agents; here it only states which class is accepted.
     return load(target, MCPAgent)  # type: ignore[type-abstract]
 
 
@@ -236,7 +236,7 @@ add_command(app, "serve", serve_api)
 
 
 def refuse_options(names: Set[str], options: Options, why: str, hint: str) -> None:
-    """Raise CommandFailed if parameters of these names are on the command line, where they have no effect."""
+    """Raise CommandFailed if the command line has any of these parameters, which would have no effect."""
     if without_effect := sorted(names & options.given):
         words = ", ".join(f"--{name.replace('_', '-')}" for name in without_effect)
         raise usage_error(f"{words}: {why}", hint)
@@ -266,7 +266,7 @@ _UNSAFE_HINT = "See --token (or GAIA_SERVE_TOKEN) and --allow-anonymous."
 
 
 def run_server(run: Callable[[], None], options: Options, unsafe_hint: str = _UNSAFE_HINT) -> None:
-    """Run a server, and turn errors that the user can fix into messages; `unsafe_hint` goes with `UnsafeOptions`."""
+    """Run a server, and turn errors that the user can fix into messages. `unsafe_hint` is for `UnsafeOptions`."""
     from gaia.runtime import log
     from gaia.serving.loading import ServingUnavailable
 
@@ -285,7 +285,7 @@ def run_server(run: Callable[[], None], options: Options, unsafe_hint: str = _UN
 
 
 def announce(what: str) -> Callable[[str], None]:
-    """A function that prints the server's URL on standard error. Programs wait for this line."""
+    """A function that prints the server's URL on standard error, which programs wait for."""
     return lambda url: typer.echo(f"{what}: {url}", err=True)
 
 
@@ -295,8 +295,8 @@ _END_SECONDS = 2.0
 class BackgroundHandler(logging.Handler):
     """Writes log records to a descriptor on its own thread. Records beyond its bounds are dropped and counted.
 
-    The reader of a pipe may stop reading. A blocked write must not delay an event loop, signal handlers or the end of
-    the process, so no lock is held during a write, not even that of a stream.
+    The reader of a pipe may stop reading. A blocked write must delay neither an event loop, nor signal handlers, nor
+    the end of the process, so no lock is held during a write, not even the lock of a stream.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -318,7 +318,7 @@ class BackgroundHandler(logging.Handler):
             self._handover.post(lambda: self._write(line), size=len(line))
 
     def wait(self, seconds: float) -> bool:
-        """Wait until everything logged is written; False if it is not after so many seconds."""
+        """Wait until all records are written. False after `seconds`."""
         return self._handover.flush(seconds)
 
     def _write(self, line: bytes) -> None:

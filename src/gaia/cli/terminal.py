@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _UNLIMITED = 10_000
-"""Width in columns if the output is no terminal: programs that read a table want no wrapped lines."""
+"""Columns if the output is not a terminal, because programs that read a table want no wrapped lines."""
 
 
 def text(untrusted: object, style: str = "") -> Text:
-    """Untrusted text as an object that rich shows unchanged."""
     from rich.text import Text
 
     return Text(clean(untrusted), style=style)
@@ -35,7 +34,7 @@ def out(*, stderr: bool = False) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     wide = None if stream.isatty() or "COLUMNS" in os.environ else _UNLIMITED
-    # rich keeps bold and dim under NO_COLOR. Without a colour system it writes no sequences at all.
+    # rich keeps bold and dim under NO_COLOR. Without a colour system, it writes no sequences at all.
     colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     return Console(stderr=stderr, width=wide, color_system=colours, highlight=False)
 
@@ -45,7 +44,7 @@ def err() -> Console:
 
 
 def show(*renderables: RenderableType, console: Console | None = None, wrap: bool = True) -> None:
-    """Print objects of rich. To a pipe, lines are not wrapped and have no trailing blanks."""
+    """Print rich objects. Lines to a pipe are not wrapped and have no trailing blanks."""
     console = out() if console is None else console
     if console.is_terminal:
         console.print(*renderables, soft_wrap=not wrap)
@@ -56,9 +55,10 @@ def show(*renderables: RenderableType, console: Console | None = None, wrap: boo
 
 
 def say(words: object, style: str = "", *, console: Console | None = None) -> None:
-    """Show a sentence of ours, which may quote untrusted text. Continuation lines are indented.
+    """Show one of gaia's sentences, which may quote untrusted text. Continuation lines are indented.
 
-    If the sentence contains a command to copy, only the terminal breaks the line: the copied command has no line break.
+    If the sentence contains a command to copy, only the terminal breaks the line, so the copied command has no line
+    break.
     """
     shown = indented(words)
     show(text(shown, style), console=console, wrap="; run: " not in shown)
@@ -74,7 +74,7 @@ def say_lines(words: str, *, console: Console | None = None) -> None:
 
 
 def answer(as_json: bool, document: dict[str, Any], words: str, style: str = "") -> None:
-    """Print the one result of a command: `document` for programs, or `words` for people."""
+    """Print the only result of a command: `document` for programs, or `words` for people."""
     if as_json:
         print_json(document)
     else:
@@ -82,19 +82,19 @@ def answer(as_json: bool, document: dict[str, Any], words: str, style: str = "")
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document. It is ASCII, so that no terminal interprets it and every encoding has its characters."""
+    """Print one JSON document. It is ASCII, so that no terminal interprets it and every encoding can write it."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
 def can_ask() -> bool:
-    """Whether a person can be asked: standard input and standard error are a terminal."""
+    """Whether a person can be asked, because standard input and standard error are a terminal."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def ask(question: str) -> str | None:
     """Ask on standard error. Returns the typed line, or None at the end of the input (Ctrl-D).
 
-    Blanks before the question stay: they distinguish a server's question from ours.
+    Blanks before the question stay, because they distinguish a server's question from gaia's own.
     """
     indent = " " * (len(question) - len(question.lstrip(" ")))
     sys.stderr.write(f"{indent}{one_line(question)} ")
@@ -108,7 +108,7 @@ def ask(question: str) -> str | None:
 
 
 def yes(question: str) -> bool:
-    """Ask on standard error. Anything but yes means no, the end of the input too."""
+    """Ask on standard error. Only yes means yes, and the end of the input means no."""
     return (ask(f"{question} [y/N]") or "").strip().casefold() in {"y", "yes"}
 
 
@@ -134,12 +134,11 @@ class CommandFailed(Exception):
 
 
 def usage_error(message: str, hint: str | None = None, error_type: str = "usage", **facts: Any) -> CommandFailed:
-    """The error of a command that could not be tried; see `USAGE`."""
     return CommandFailed(message, exit_code=USAGE, hint=hint, error_type=error_type, **facts)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], *, place: str = "") -> CommandFailed:
-    """The error for a name that does not exist, with the known names and the most similar one."""
+    """The error for an unknown name, with the known names and the most similar one."""
     import difflib
 
     names = sorted(known)

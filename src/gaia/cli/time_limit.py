@@ -1,7 +1,7 @@
 """`--timeout`: the time limit of a command, from its start to its end.
 
 When the time has passed, the main thread raises `OutOfTime` wherever it waits, like KeyboardInterrupt at Ctrl-C. So one
-limit covers everything that a command waits for. Only the main thread may use this module.
+limit covers all waits of a command. Only the main thread may use this module.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from types import FrameType
 from typing import Any
 
 _LATE_SECONDS = 0.1
-"""Seconds after the limit until the main thread is interrupted. An operation with its own deadline, such as a call, has
-a better error message, so its deadline comes first."""
+"""Seconds after the limit until the main thread is interrupted. A call's own deadline has a better message."""
 
 _CLOSE_SECONDS = 0.5
-"""Least seconds that servers have to end by themselves."""
+"""Seconds that servers get at least to end by themselves."""
 
 
 class OutOfTime(BaseException):
@@ -32,19 +31,18 @@ class OutOfTime(BaseException):
 
 
 class _Limit:
-    """The limit of the running command. Without one, `seconds` is None."""
+    """The limit of the running command; `seconds` is None without one."""
 
     seconds: float | None = None
     deadline = 0.0
-    """A reading of the monotonic clock."""
     former: tuple[Any, float] = (signal.SIG_DFL, 0.0)
-    """The former handler of SIGALRM, and the seconds that were left until the next one."""
+    """The former handler of SIGALRM, and the seconds until its next signal."""
     is_cut_short = False
-    """Whether the end of a server was not waited for."""
+    """Whether the command did not wait for the end of a server."""
 
 
 def begin(seconds: float | None, started: float) -> None:
-    """Limit the command to so many seconds since `started`, a reading of the monotonic clock. None is no limit."""
+    """Limit the command to `seconds` since `started`, a reading of the monotonic clock. None: no limit."""
     if seconds is None:
         return
     end()
@@ -62,7 +60,6 @@ def end() -> None:
 
 
 def remaining() -> float | None:
-    """Seconds until the limit, in hundredths; None without one."""
     return None if _Limit.seconds is None else max(round(_Limit.deadline - time.monotonic(), 2), 0.01)
 
 
@@ -84,7 +81,7 @@ def paused() -> Iterator[None]:
 def closing(*, waits: bool = True) -> Iterator[None]:
     """Stop servers within the limit. If the time passes, `leave` ends the process without waiting for them.
 
-    With `waits` False the servers have `_CLOSE_SECONDS` only, even if time is left.
+    With `waits` False the servers have only `_CLOSE_SECONDS`, even if time is left.
     """
     if _Limit.seconds is None:
         yield
@@ -100,9 +97,9 @@ def closing(*, waits: bool = True) -> Iterator[None]:
 
 
 def leave(status: Any) -> None:
-    """End the process with this exit status if the end of a server was not waited for; otherwise do nothing.
+    """End the process with this status if the command did not wait for the end of a server; otherwise do nothing.
 
-    The interpreter would wait for that server now. The server's reaper or the guard process ends it instead.
+    The interpreter would now wait for that server. The server's reaper or the guard process ends it instead.
     """
     if _Limit.is_cut_short:
         if "opentelemetry.sdk.trace" in sys.modules:

@@ -1,7 +1,7 @@
 """`gaia mcp trust`, and the question before a project's servers are started for the first time.
 
-A ``mcp_servers.json`` in the current directory names commands. It may be part of a download, so no command starts its
-servers before the user has seen the commands.
+A ``mcp_servers.json`` in the current directory names commands. The file may be part of a download, so no command starts
+its servers before the user has seen the commands.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HINT_OF_TRUST = "Look at it, then repeat this with --yes, which asks nothing."
 def load_to_start(options: Options) -> MCPConfig:
     """Load the configured servers, including those of the current directory only if the user trusts them.
 
-    Asks the person at the terminal, if there is one. Raises CommandFailed if they are not trusted.
+    Asks the person at the terminal, if there is one. Raises CommandFailed if the person does not trust them.
     """
     from gaia.mcp.client.config import MCPConfig
 
@@ -79,7 +79,7 @@ def trust_project(
 
     given = Path.cwd() if path is None else path.expanduser().absolute()
     file = given / _FILE_NAME if given.is_dir() else given
-    # The path as a program in that folder sees it: the working directory contains no symbolic links.
+    # The path as a program in that folder sees it, because the working directory contains no symbolic links.
     file = file.parent.resolve() / file.name
     if revoke:
         revoked = TrustStore().revoke(file)
@@ -137,7 +137,7 @@ def _decide(project: ProjectFile, options: Options, *, assume_yes: bool, hint: s
 
 
 def _show(project: ProjectFile, before: dict[str, str] | None) -> None:
-    """Show the servers' commands on standard error; for a file that was trusted before, show the changes."""
+    """Show the servers' commands on standard error, or the changes since the file was trusted."""
     from gaia.mcp.config.trust import text_difference
 
     path = escaped_line(project.path)

@@ -87,9 +87,9 @@ def watch(
 class _Snapshot(NamedTuple):
     document: dict[str, Any]
     servers: Sequence[tuple[ServerStatus, Sequence[float | None]]]
-    """Each server with its last round trips, in seconds; None for a ping without an answer."""
+    """Each server with its last round trips in seconds; None stands for an unanswered ping."""
     summary: str | None
-    """One line about the gateway; None without one."""
+    """One line about the gateway; None for a manager."""
 
 
 def _look_at(manager: MCPClientManager, monitor: PingMonitor) -> _Snapshot:
@@ -106,7 +106,6 @@ def _look_at_gateway(url: str, token: str | None) -> _Snapshot:
 
 
 def _show(look: Callable[[], _Snapshot], interval: float, options: Options, *, once: bool) -> None:
-    """Show the result of `look`, once or until Ctrl-C."""
     found = look()
     console = terminal.out()
     if options.json and once:
@@ -182,7 +181,7 @@ def dashboard(
 
         with contextlib.ExitStack() as stack:
             if url is None:
-                # The page shows every event. Standard error shows problems only.
+                # The page shows every event, and standard error only problems.
                 for handler in logging.getLogger("gaia").handlers:
                     handler.setLevel(logging.DEBUG if options.debug else logging.WARNING)
                 manager = stack.enter_context(MCPClientManager(servers, debug=options.debug))
@@ -230,7 +229,7 @@ def _tell(url: str, open_page: bool, shown: contextlib.ExitStack) -> None:
 def _last_line(console: Console, text: str) -> Iterator[None]:
     from rich.live import Live
 
-    # The live display is redrawn only when something is written to standard error, which then appears above it.
+    # The live display is redrawn only when standard error is written to, and the new text appears above it.
     with Live(terminal.text(text), console=console, auto_refresh=False, redirect_stdout=False):
         handlers = [handler for handler in logging.getLogger("gaia").handlers if isinstance(handler, StreamHandler)]
         streams = [handler.setStream(sys.stderr) for handler in handlers]
