@@ -40,8 +40,7 @@ class LLMSettings:
     timeout: float = 600.0
     """Seconds without a byte from the endpoint after which a request fails."""
     max_retries: int = 2
-    """How often a request is repeated after 408, 409, 429, 5xx or no connection, before any part of the answer arrives.
-    """
+    """How often a request is repeated after 408, 409, 429, 5xx or no connection, before the answer begins."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further parameters of the request, such as ``{"temperature": 0, "max_tokens": 4096}``."""
 
