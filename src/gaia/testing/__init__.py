@@ -1,11 +1,9 @@
-"""Test agents without servers: fakes that fail on demand, and cassettes of recorded servers.
+"""Tests of agents without real servers: fakes that fail on demand, and cassettes of recorded servers.
 
 A `FakeServer` stands in a configuration where a real server does. `record` writes the requests to real servers and
 their answers to a file, and `replay` makes servers from that file.
 
-```python
-from gaia.mcp import MCPClientManager
-from gaia.testing import FakeServer
+```python from gaia.mcp import MCPClientManager from gaia.testing import FakeServer
 
 server = FakeServer("time", tools=[now])
 with MCPClientManager({"time": server}) as manager:

@@ -1,8 +1,8 @@
 """The file of a cassette: requests to servers, their answers, and how the servers ended; JSON that can be reviewed.
 
-A cassette is a table and not a log. The requests during one start of a server are sorted by method, tool and arguments;
-only equal requests keep their order. So the file does not depend on which of several threads was first. Ids, process
-ids, times and output on stderr are left out.
+A cassette is a table, not a log. The requests of one start of a server are sorted by method, tool and arguments, and
+only equal requests keep their order. So the file does not depend on the order of threads. Ids, process ids, times and
+output on stderr are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gaia.runtime import json_file
 from gaia.runtime.redaction import MASK, mask_strings
 
 SUBSCRIBE, SUBSCRIBED = "subscriptions/listen", "notifications/subscriptions/acknowledged"
-"""Not recorded: a client of the stateless era sends this request at some time; this notification follows."""
+"""Not recorded: a client of the stateless era sends this request at an arbitrary time; this notification follows."""
 
 _VERSION = 1
 _EXAMPLE = '{"cassette": 1, "servers": {…}}'
@@ -33,20 +33,19 @@ class _Part(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fie
 
 
 class Step(_Part):
-    """A message that a server sends unasked: a notification, or a request to the client."""
+    """A message that a server sends on its own: a notification, or a request to the client."""
 
     notification: str | None = None
     request: str | None = None
     params: dict[str, Any] = {}
     subscribed: bool = False
-    """Whether it belongs to the client's `subscriptions/listen`."""
+    """Whether the message belongs to the client's `subscriptions/listen`."""
     answer: dict[str, Any] | None = None
-    """The client's answer to a request: ``{"result": …}`` or ``{"error": …}``. None without an answer, and for answers
-    that depend on the machine."""
+    """``{"result": …}`` or ``{"error": …}``; None without an answer, and for answers that depend on the machine."""
 
 
 class Failure(_Part):
-    """An exchange over HTTP that failed, although the server continued."""
+    """A failed exchange over HTTP with a server that continued."""
 
     type: str
     message: str
@@ -71,15 +70,15 @@ class Failure(_Part):
 
 
 class RecordedExchange(_Part):
-    """One request of the client, and its outcome: exactly one of the last five fields.
+    """A request of the client, and its outcome, which is exactly one of the last five fields.
 
-    `meanwhile` and `afterwards` are messages of the server before the answer, and after it up to the next request.
+    `meanwhile` are messages of the server before the answer, and `afterwards` after it, up to the next request.
     `crashed`: the server ended before it answered. `unanswered`: the client gave up.
     """
 
     request: str
     params: dict[str, Any] = {}
-    """Without ``_meta``. Empty for the greeting, which describes the client."""
+    """Without ``_meta``, and empty for the greeting, which describes the client."""
     meanwhile: list[Step] = []
     afterwards: list[Step] = []
     result: dict[str, Any] | None = None
@@ -90,46 +89,40 @@ class RecordedExchange(_Part):
 
     @property
     def is_call(self) -> bool:
-        """Whether the application made it. Clients greet and list by themselves."""
+        """Whether the application made the request. Clients greet and list by themselves."""
         return not (is_greeting(self.request) or is_listing(self.request))
 
     @property
     def is_over(self) -> bool:
-        """Whether the server answered, or the exchange failed."""
         return self.result is not None or self.error is not None or self.failed is not None
 
     @property
     def key(self) -> tuple[int, str, list[tuple[str, str]]]:
-        """The key for sorting."""
         rank = 0 if is_greeting(self.request) else 1 if is_listing(self.request) else 2
         return rank, self.request, [(key, json.dumps(value, sort_keys=True)) for key, value in self.params.items()]
 
 
 class RecordedEnding(Ending, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The end of a server that ended by itself."""
+    """How a server ended by itself."""
 
 
 class Start(_Part):
-    """One start of a server."""
-
     failed: str | None = None
-    """The reason why it could not be started. Then all else is empty."""
+    """Why the server could not be started. The other fields are then empty."""
     meanwhile: list[Step] = []
-    """Messages of the server before it was asked for more than its tools."""
+    """Messages of the server before it received any request except for its tools."""
     exchanges: list[RecordedExchange] = []
     end: RecordedEnding | None = None
-    """None if the client stopped the server, or the recording ended."""
+    """None if the client stopped the server, or if the recording ended."""
 
 
 class RecordedServer(_Part):
     settings: dict[str, Any] = {}
-    """The keys of its entry that say how its client behaves, such as ``enabledTools``."""
+    """The keys of its entry that configure the client, such as ``enabledTools``."""
     starts: list[Start] = []
 
 
 class Cassette(_Part):
-    """The whole file."""
-
     VERSION: ClassVar[int] = _VERSION
 
     cassette: int
@@ -164,13 +157,13 @@ class Cassette(_Part):
         """Replace the file atomically; readable for its owner only. Raises OSError."""
         target = Path(os.path.realpath(file))
         target.parent.mkdir(parents=True, exist_ok=True)
-        # JSON has no NaN and no infinity, which some servers send.
+        # JSON has neither NaN nor infinity, which some servers send.
         document = json.loads(json.dumps(msgspec.to_builtins(self)), parse_constant=lambda _: None)
         json_file.write(target, document)
 
 
 def _problems(start: Start) -> Iterator[str]:
-    """Errors in a start that was edited by hand: a client would wait for an answer until its deadline."""
+    """Errors in a start that was edited by hand, because of which a client would wait until its deadline."""
     steps = list(start.meanwhile)
     for exchange in start.exchanges:
         outcomes = [one is not None for one in (exchange.result, exchange.error, exchange.failed)]
@@ -184,7 +177,7 @@ def _problems(start: Start) -> Iterator[str]:
 
 
 def is_listing(method: str) -> bool:
-    """Whether the method lists what a server offers. Time and number of such requests vary."""
+    """Whether the method lists a server's offer. Time and number of such requests vary."""
     return method.endswith("/list")
 
 
@@ -200,24 +193,24 @@ def without_meta(params: Mapping[str, Any] | None) -> dict[str, Any]:
 Redact = Callable[[str], str]
 
 _STATE = "requestState"
-"""The state that a client sends back to a server of the stateless era. It is different each time."""
+"""The state that a client sends back to a server of the stateless era. It differs each time."""
 
 
 def stable_start(
     exchanges: Iterable[RecordedExchange], greeting: Iterable[Step], ending: Ending | None, redact: Redact
 ) -> Start | None:
-    """One start of a server for a cassette. `exchanges` are in the order of the requests.
+    """A start of a server for a cassette. `exchanges` are in the order of the requests.
 
-    `greeting` are the server's messages before the first call. `ending` is how it ended, if it ended by itself. None if
-    the server ended before any request, or if the client stopped it during the greeting: another recording may have no
-    such start.
+    `greeting` are the server's messages before the first call. `ending` is set if the server ended by itself. None if
+    the server ended before any request, or if the client stopped it during the greeting, because another recording may
+    lack such a start.
     """
     kept = sorted(
         (_masked(exchange, redact) for exchange in exchanges if not _is_by_chance(exchange)), key=lambda one: one.key
     )
     if not kept or (ending is None and not _is_open(kept)):
         return None
-    # How often tools are listed varies.
+    # The number of listings varies.
     distinct = [
         exchange
         for before, exchange in zip([None, *kept], kept, strict=False)
@@ -233,8 +226,8 @@ def stable_start(
 def _is_by_chance(exchange: RecordedExchange) -> bool:
     """Whether another recording of the same calls may lack this exchange.
 
-    That is a probe that a server of the handshake era refuses: a client that was ready before skips it. It is also a
-    listing that was open at the end.
+    Such exchanges are listings that were open at the end, and probes that a server of the handshake era refused, which
+    a client that was ready before skips.
     """
     if exchange.request == "server/discover":
         return exchange.result is None
@@ -242,7 +235,7 @@ def _is_by_chance(exchange: RecordedExchange) -> bool:
 
 
 def _is_open(exchanges: Iterable[RecordedExchange]) -> bool:
-    """Whether the server has introduced itself, and listed its tools if it has any."""
+    """Whether the server has introduced itself, and has listed its tools if it has any."""
     greeting = next((one.result for one in exchanges if is_greeting(one.request) and one.result is not None), None)
     if greeting is None:
         return False

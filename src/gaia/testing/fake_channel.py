@@ -24,16 +24,16 @@ class FakeChannel(InMemoryChannel):
         self._threads = DaemonPool(f"mcp-{name}-fake", _THREADS)
         self.session = FakeSession(state, number, self._threads, self.write, self.end)
         self._ended: Callable[[], None] = lambda: None
-        """Called when the channel of a server that ended by itself is closed."""
+        """Called when the channel is closed, if the server ended by itself."""
         self._unread: list[Json] | None = None
-        """Messages that came while the server hangs; None while it does not hang."""
+        """Messages that have arrived while the server hangs; None while it does not hang."""
         open_channels.add(self)
 
     # For the engine.
 
     def send(self, item: Outgoing) -> bool:
         with self._lock:
-            # Messages to a server that has ended are not written.
+            # Messages to an ended server are not written.
             if self._ending is not None or self.is_forked or not item.begin_write():
                 return True
             message: Json = json.loads(item.frame)
@@ -61,12 +61,10 @@ class FakeChannel(InMemoryChannel):
     # For the server.
 
     def write(self, line: bytes) -> None:
-        """Send a line to the client, unless the server hangs or has ended."""
         if self._ending is None and self._unread is None:
             self._listener.message_received(line)
 
     def end(self, ending: Ending) -> None:
-        """End the server by itself."""
         with self._lock:
             if self._ending is not None:
                 return
@@ -77,13 +75,12 @@ class FakeChannel(InMemoryChannel):
         self._listener.channel_ended()
 
     def hang(self) -> None:
-        """Read and write nothing from now on."""
         with self._lock:
             if self._unread is None:
                 self._unread = []
 
     def resume(self) -> None:
-        """Read the messages that came meanwhile, and continue hanging calls."""
+        """Read the waiting messages, and continue hanging calls."""
         with self._lock:
             unread, self._unread = self._unread or [], None
         for message in unread:

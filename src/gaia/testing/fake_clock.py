@@ -14,35 +14,34 @@ from typing import Any
 from gaia.runtime.locks import TimedQueue, get_within
 
 _PATIENCE = 120.0
-"""Real seconds until a wait for another thread fails the test: the test then hangs."""
+"""Real seconds after which a wait for another thread fails the test."""
 _TICK = 0.002
-"""Real seconds between two looks at the fake time: nothing else wakes a thread that waits for a lock."""
+"""Real seconds between two checks of the fake time, because nothing else wakes a thread that waits for a lock."""
 _SETTLED = 0.02
-"""Real seconds without a change, after which the threads count as settled."""
+"""Real seconds without a change after which the threads count as settled."""
 
 
 class FakeClock:
-    """Seconds that pass when a test says so: `advance` lets some pass, and `advance_until` as many as it takes.
+    """A clock for tests: `advance` lets seconds pass, and `advance_until` as many as a condition needs.
 
-    A `FakeServer` and its clients use it. A thread that waits for an answer, a deadline or the end of a backoff waits
-    until another thread lets the time pass. All methods may be called from any thread.
+    A `FakeServer` and its clients use it. A thread that waits for an answer, a deadline or a backoff waits until
+    another thread lets the time pass. All methods may be called from any thread.
     """
 
     def __init__(self, now: float = 1000.0) -> None:
         self._now = now
         self._changed = threading.Condition()
-        """Owns the rest. Notified when a thread begins or ends to wait, or to hold the time."""
+        """Guards the attributes below. Notified when a thread begins or ends to wait, or to hold the time."""
         self._waiters: dict[object, float | None] = {}
         self._holds = 0
 
     # For the code under test.
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary moment."""
         return self._now
 
     def acquire(self, lock: Lock, deadline: float | None) -> bool:
-        """Take `lock`, waiting until `deadline` at the latest (None: unlimited). False if it was not free by then."""
+        """Take `lock`, waiting until `deadline` (None: no limit). False if it was not free by then."""
         with self._waiting_until(deadline):
             while not lock.acquire(True, _TICK):
                 if self._is_past(deadline):
@@ -50,7 +49,7 @@ class FakeClock:
             return True
 
     def get(self, source: TimedQueue[Any], deadline: float | None) -> Any:
-        """The next item of `source`. Raises `queue.Empty` at `deadline` (None: waits without limit)."""
+        """The next item of `source`. Raises `queue.Empty` at `deadline` (None: no limit)."""
         with self._waiting_until(deadline):
             while True:
                 try:
@@ -62,7 +61,7 @@ class FakeClock:
     # For tests.
 
     def advance(self, seconds: float) -> None:
-        """Let `seconds` pass. Threads whose deadlines have passed are awake when this returns.
+        """Let `seconds` pass. Threads whose deadlines have passed are awake afterwards.
 
         Raises ValueError if `seconds` is negative.
         """
@@ -75,11 +74,11 @@ class FakeClock:
                 raise AssertionError("a thread whose deadline has passed was not woken")
 
     def advance_until(self, condition: Callable[[], bool], limit: float = 3600.0) -> None:
-        """Let time pass until `condition` holds: from one moment that a thread waits for to the next one.
+        """Let time pass until `condition` holds, from one deadline of a thread to the next.
 
-        Time passes only while nothing else happens: no thread has begun or ended to wait for 20 real milliseconds, and
-        none holds the time (`hold`). Raises AssertionError if the condition does not hold after `limit` seconds. In a
-        coroutine, ``await asyncio.to_thread(clock.advance_until, task.done)`` leaves the event loop to the task.
+        Time passes only when no thread has begun or ended to wait for 20 real milliseconds, and no thread holds the
+        time (`hold`). Raises AssertionError if the condition does not hold after `limit` seconds. In a coroutine,
+        ``await asyncio.to_thread(clock.advance_until, task.done)`` leaves the event loop to the task.
         """
         started, end = time.monotonic(), self._now + limit
         while not condition():
@@ -97,7 +96,7 @@ class FakeClock:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """In this block `advance_until` lets no time pass, because the thread is working and not waiting."""
+        """Stop `advance_until` from letting time pass in this block, because the thread works instead of waiting."""
         with self._changed:
             self._holds += 1
         try:
@@ -108,7 +107,7 @@ class FakeClock:
                 self._changed.notify_all()
 
     def wait_for_waiter(self, deadline: float | None) -> None:
-        """Return when a thread waits until `deadline`; None: when one waits without a deadline."""
+        """Wait until a thread waits until `deadline`; None: without a deadline."""
         with self._changed:
             if not self._changed.wait_for(
                 lambda: any(_same(deadline, one) for one in self._waiters.values()), _PATIENCE
@@ -116,7 +115,7 @@ class FakeClock:
                 raise AssertionError(f"no thread waits until {deadline}, but until {list(self._waiters.values())}")
 
     def advance_to_next_deadline(self) -> float:
-        """Wait until a thread waits for a deadline, and let the time pass up to it. Returns the seconds that passed."""
+        """Wait until a thread waits for a deadline, and let time pass up to it. Returns the seconds that passed."""
         started = time.monotonic()
         with self._changed:
             while not (deadlines := self._moments()):
@@ -127,7 +126,7 @@ class FakeClock:
         return seconds
 
     def deadlines(self) -> list[float | None]:
-        """The deadlines of all waiting threads; None is a wait without a deadline."""
+        """The deadlines of all waiting threads; None stands for a wait without a deadline."""
         with self._changed:
             return list(self._waiters.values())
 
@@ -152,12 +151,12 @@ class FakeClock:
 
 
 def _same(one: float | None, other: float | None) -> bool:
-    # Sums of floats in a different order differ in the last digits.
+    # Sums of the same floats in another order differ in the last digits.
     return one is other if one is None or other is None else abs(one - other) < 1e-6
 
 
 def blocked_loop(method: str) -> str:
-    """The end of an error message if the caller has blocked an event loop of this thread; empty otherwise."""
+    """The end of an error message if the caller blocks an event loop of this thread; else empty."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

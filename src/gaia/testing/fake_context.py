@@ -27,18 +27,18 @@ RequestId = int | str
 
 
 class FakeRequests:
-    """The requests of one generation to the client. Thread-safe."""
+    """The requests of one generation to its client. Thread-safe."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._write = write
         self._ids = itertools.count(1)
         self._waiting: dict[str, Future[Json]] = {}
-        """By id. Each use is one operation, so no lock is needed."""
+        """By id. Each use is a single operation, so no lock is needed."""
 
     def ask(self, request: Json, scope: CancelScope) -> Json:
-        """Send the client a request, and wait for its result until `scope` is cancelled.
+        """Send the client a request, and wait for the result.
 
-        Raises JsonRpcError for an error, and MCPRequestCancelled if `scope` was cancelled.
+        Raises JsonRpcError for an error, and MCPRequestCancelled if `scope` is cancelled.
         """
         identifier = f"fake-{next(self._ids)}"
         waiting = self._waiting[identifier] = Future()
@@ -57,14 +57,14 @@ class FakeRequests:
         return result
 
     def answered(self, message: Json) -> None:
-        """Pass on a response of the client. It is dropped if no thread waits for it."""
+        """Pass on a response of the client, or drop it if no thread waits for it."""
         waiting = self._waiting.pop(str(message.get("id")), None)
         if waiting is not None and waiting.set_running_or_notify_cancel():
             waiting.set_result(message)
 
 
 class FakeContext(MCPContext):
-    """The context of one request to a fake server, for the function that answers it."""
+    """The context of a request, for the function that answers it."""
 
     def __init__(
         self,
@@ -82,17 +82,16 @@ class FakeContext(MCPContext):
         self.params = params
         self.record: FakeCall | None = None
         self.work_ended: Callable[[], None] = lambda: None
-        """Called when the server has finished its work for the request."""
+        """Called when the server's work for the request ends."""
         self.may_hang = True
-        """Whether a fault may hold it. Owned by the session."""
+        """Whether a fault may hold the request. The session's lock guards it."""
         self.is_stateless = False
         self.answers = {**json.loads(params.get("requestState") or "{}"), **(params.get("inputResponses") or {})}
         self.meta: Json = params.get("_meta") or {}
         self.log_level: Callable[[], str | None] = lambda: self.meta.get(f"{META}logLevel")
-        """The least severe level that the client wants; None for no log messages."""
+        """The least severe level that the client wants; None: no log messages."""
 
     def work_begins(self, ended: Callable[[], None]) -> None:
-        """Record that the server works for the request. `ended` comes from `FakeServerState.begin_work`."""
         self.work_ended = ended
         self.scope.on_cancel(ended)
 

@@ -1,4 +1,4 @@
-"""`FakeServer`: an MCP server in memory that fails when a test wants it to."""
+"""`FakeServer`: an MCP server in memory that fails on demand."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _JUNK = b"Warning: this line is no JSON-RPC message"
 class FakeServer(InProcessServer):
     """An MCP server in this process, for tests of code that uses servers. Thread-safe.
 
-    It stands in place of a configuration entry: ``MCPClientManager({"time": server})``,
-    ``MCPClient.from_config("time", server)``, ``mcp_servers={"time": server}`` of an agent. With further keys the entry
-    is ``{**server, "timeout": 5}``. Its supervisor, calls and deadlines are those of any other server.
+    It stands in place of a configuration entry: ``MCPClientManager({"time": server})``, ``MCPClient.from_config("time",
+    server)``, ``mcp_servers={"time": server}`` of an agent. With further keys the entry is ``{**server, "timeout":
+    5}``. Supervision, calls and deadlines work as for any other server.
 
-    The methods for faults (`crash`, `hang`, `delay`, `junk`, `disconnect`) have the same keywords. Without any of them,
-    the fault concerns the whole server, at once; RuntimeError is raised if it is not running. Otherwise the fault
-    happens at a call: at the `nth` one from now on (default 1), and at the following ones, `times` in all. With `tool`,
-    the server's own name of a tool, only calls of this tool count. Restarts do not change pending faults.
+    The methods for faults (`crash`, `hang`, `delay`, `junk`, `disconnect`) have the same keywords. Without keywords,
+    the fault affects the whole server at once, and RuntimeError is raised if it is not running. Otherwise the fault
+    happens at the `nth` call from now on (default 1) and at the following ones, `times` in all. With `tool`, the
+    server's own name of a tool, only calls of this tool count. Restarts do not change pending faults.
     """
 
     clock: Clock | None = None
-    """The clock of the server and its clients; None is the system's clock."""
+    """The clock of the server and its clients; None means the system's clock."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class FakeServer(InProcessServer):
         protocol: str = HANDSHAKE_REVISIONS[0],
         clock: Clock | None = None,
     ) -> None:
-        """`name` is the name that the server gives in the handshake.
+        """`name` is the server's name in the handshake.
 
         `tools` are functions, from which definitions are derived, or definitions, or both as `FakeTool`. `resources`
         are texts or bytes by URI, or functions that return them; `prompts` are functions. `protocol` is the server's
         revision: up to "2025-11-25" with a handshake, from "2026-07-28" on without one. `clock`, such as a `FakeClock`,
-        gives the time to the server and its clients.
+        is the clock of the server and its clients.
 
         Raises ValueError for an invalid tool or an unknown revision.
         """
@@ -64,14 +64,13 @@ class FakeServer(InProcessServer):
             name, revision=protocol, instructions=instructions, clock=clock or SystemClock(), notify=self._tell
         )
         self._lock = reentrant_lock()
-        """Owns the rest."""
         self._generation = 0
         self._start_failures: list[str] = []
         self._transports: WeakObjects[InMemoryTransport] = WeakObjects()
         self.tools, self.prompts = self._state.tools, self._state.prompts
-        """Clients are told when some are added or removed."""
+        """Clients are notified of added and removed items."""
         self.resources = self._state.resources
-        """By URI. Clients are told when some are added, removed or updated."""
+        """By URI. Clients are notified of added, removed and updated resources."""
         for tool in tools:
             self.tools.add(tool)
         for uri, content in (resources or {}).items():
@@ -100,7 +99,7 @@ class FakeServer(InProcessServer):
             return self._generation
 
     def wait_for_call(self, tool: str | None = None, nth: int = 1) -> FakeCall:
-        """Wait until the `nth` call has come, of `tool` if that is given, and return it. Earlier calls count.
+        """Wait for the `nth` call, of `tool` if that is given, and return it. Earlier calls count.
 
         Raises AssertionError after 60 real seconds. In a coroutine, use ``await asyncio.to_thread(…)``.
         """
@@ -121,18 +120,18 @@ class FakeServer(InProcessServer):
     ) -> None:
         """End the server like a process that exits with `exit_code`, or that `signal`, such as "SIGKILL", kills.
 
-        `stderr` is its last output there. With `after` the tool of the call has run, and only its answer is missing.
+        `stderr` is its last output there. With `after`, the tool runs, and only the answer is missing.
         """
         self._end(Ending(None if signal else exit_code, signal, stderr), tool, nth, times, after)
 
     def disconnect(
         self, *, tool: str | None = None, nth: int | None = None, times: int | None = None, after: bool = False
     ) -> None:
-        """Lose the connection, as to a server on another machine: the client does not know how the server ended."""
+        """Lose the connection to the server, so that the client does not know how the server ended."""
         self._end(Ending(cause="closed the connection"), tool, nth, times, after)
 
     def hang(self, *, tool: str | None = None, nth: int | None = None, times: int | None = None) -> None:
-        """Never answer a call; or, at once, stop reading and writing until the server is started again.
+        """Never answer a call; or, at once, stop reading and writing until the next start.
 
         `clear_faults` ends both.
         """
@@ -149,7 +148,7 @@ class FakeServer(InProcessServer):
     def junk(
         self, data: bytes = _JUNK, *, tool: str | None = None, nth: int | None = None, times: int | None = None
     ) -> None:
-        """Write a line that is no message, before the answer of a call, or at once."""
+        """Write a line that is not a message, before the answer of a call or at once."""
         self._add(Fault("junk", data=data), tool, nth, times, lambda channel: channel.write(data))
 
     def fail_starts(self, times: int = 1, reason: str = "it was told to") -> None:
@@ -158,7 +157,7 @@ class FakeServer(InProcessServer):
             self._start_failures += [reason] * times
 
     def clear_faults(self) -> None:
-        """Forget all pending faults, and answer calls that hang."""
+        """Forget all pending faults, and answer hanging calls."""
         self._state.clear_faults()
         with self._lock:
             self._start_failures.clear()

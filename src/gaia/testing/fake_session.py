@@ -39,7 +39,7 @@ _WANTED_AS = {
 class FakeSession:
     """The state of one client in one generation of a fake server. Thread-safe.
 
-    Messages are answered on the thread that brings them. Functions of the test run on threads of the generation.
+    Messages are answered on the thread that passes them in. The test's functions run on the generation's threads.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class FakeSession:
         write: Callable[[bytes], None],
         end: Callable[[Ending], None],
     ) -> None:
-        """`write` sends a line to the client, and `end` ends the server. Both do nothing once it has ended."""
+        """`write` sends a line to the client; `end` ends the server. Both do nothing after the server's end."""
         self._state = state
         self._generation = generation
         self._threads = threads
@@ -59,13 +59,12 @@ class FakeSession:
         self._is_stateless = state.revision in STATELESS_REVISIONS
         self._requests = FakeRequests(write)
         self._lock = reentrant_lock()
-        """Owns everything below. Not held while a message is written."""
+        """Guards the attributes below. Not held while a message is written."""
         self._client: Json = {}
-        """``capabilities`` and ``clientInfo`` of the client."""
         self._log_level = "debug"
         self._subscribed: set[str] = set()
         self._listening: dict[RequestId, Json] = {}
-        """Open `subscriptions/listen`, each with the notifications that it wants."""
+        """Open `subscriptions/listen`, each with the wanted notifications."""
         self._running: dict[RequestId, FakeContext] = {}
         self._is_closed = False
         self._held: list[Callable[[], None]] = []
@@ -89,7 +88,6 @@ class FakeSession:
     # For the channel.
 
     def received(self, message: Json) -> None:
-        """Handle a message of the client."""
         method, identifier, params = message.get("method"), message.get("id"), message.get("params") or {}
         if method is None:
             self._requests.answered(message)
@@ -100,7 +98,7 @@ class FakeSession:
             self._requested(identifier, method, params)
 
     def resume(self) -> None:
-        """Continue calls that hang, and keep running ones from hanging."""
+        """Continue hanging calls, and protect running calls from pending hangs."""
         with self._lock:
             for context in self._running.values():
                 context.may_hang = False
@@ -109,7 +107,7 @@ class FakeSession:
             self._threads.submit(go_on)
 
     def tell(self, method: str, params: Json) -> None:
-        """Send the client a notification of a change, if it wants it."""
+        """Send the client a notification of a change, if the client wants it."""
         uri = params.get("uri")
         with self._lock:
             is_wanted = not self._is_stateless and (uri is None or uri in self._subscribed)
@@ -121,7 +119,7 @@ class FakeSession:
             self._notify(method, params)
 
     def close(self) -> None:
-        """Cancel all running requests: the server has ended."""
+        """Cancel all running requests, because the server has ended."""
         with self._lock:
             self._is_closed = True
             running, self._running = self._running, {}
@@ -148,7 +146,7 @@ class FakeSession:
             self._refuse(identifier, JsonRpcError(INTERNAL_ERROR, exception_text(error)))
 
     def _cacheable(self, result: Json) -> Json:
-        """Add the caching members of the stateless era: not to be kept, because tests change what there is."""
+        """Add the stateless era's caching members, which forbid caching because tests change the items."""
         return {**result, "ttlMs": 0, "cacheScope": "private"} if self._is_stateless else result
 
     def _check_revision(self, method: str, meta: Json) -> None:
@@ -276,7 +274,7 @@ class FakeSession:
 
     def _answer(self, context: FakeContext, answer: Json | JsonRpcError | None) -> None:
         with self._lock:
-            # From now on the client may use the id again.
+            # From here on, the client may use the id again.
             is_wanted = self._running.pop(context.identifier, None) is not None
         if not is_wanted or answer is None:
             return
@@ -286,7 +284,6 @@ class FakeSession:
             self._respond(context.identifier, answer)
 
     def _answer_of(self, context: FakeContext) -> Json | JsonRpcError | None:
-        """The answer to the request; None if it was cancelled."""
         try:
             return self._result_of(context)
         except JsonRpcError as error:
@@ -305,7 +302,7 @@ class FakeSession:
             return JsonRpcError(INTERNAL_ERROR, exception_text(error))
 
     def _waits(self, context: FakeContext, seconds: float) -> bool:
-        """Let `seconds` of the clock pass; True if the call ended before."""
+        """Let `seconds` of the clock pass. True if the call ended earlier."""
         clock, ended = self._state.clock, threading.Lock()
         ended.acquire()
         forget = context.scope.on_cancel(ended.release)

@@ -1,4 +1,4 @@
-"""The state of a fake server that outlives its restarts: what it offers, and the calls so far."""
+"""The state of a fake server that outlives its restarts: its items, and the calls so far."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gaia.testing.fake_tool import FakePrompt, FakeTool, Json
 Content = str | bytes
 
 _PATIENCE = 60.0
-"""Real seconds until a wait for a call fails the test."""
+"""Real seconds after which a wait for a call fails the test."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -30,13 +30,12 @@ class FakeCall:
     tool: str
     """The server's own name of the tool."""
     arguments: Json
-    """The arguments as they came."""
     generation: int
-    """The number of the start that it reached, from 1."""
+    """The number of the server's start, from 1."""
     meta: Json = dataclasses.field(repr=False)
     """The content of ``_meta``, such as the trace context."""
     cancelled: bool = False
-    """Whether the client has cancelled it, for example at its deadline."""
+    """Whether the client has cancelled the call, for example at its deadline."""
 
 
 class FakeResource:
@@ -46,7 +45,6 @@ class FakeResource:
         self._content = content
 
     def read(self) -> Json:
-        """The result of ``resources/read``, on the thread of the caller."""
         content = self._content() if callable(self._content) else self._content
         body = {"text": content} if isinstance(content, str) else {"blob": base64.b64encode(content).decode()}
         mime = self.definition.get("mimeType", "text/plain" if "text" in body else "application/octet-stream")
@@ -57,11 +55,11 @@ ItemT = TypeVar("ItemT", FakeTool, FakePrompt, FakeResource)
 
 
 class Collection(Generic[ItemT]):
-    """The items of one kind that a server offers, by name. Connected clients are told of changes. Thread-safe."""
+    """A fake server's items of one kind, by name. Connected clients are notified of changes. Thread-safe."""
 
     def __init__(self, on_changed: Callable[[], None]) -> None:
         self._lock = reentrant_lock()
-        """Owns writing `_items`, which is replaced as a whole, so that reading takes no lock."""
+        """Guards writing `_items`, which is replaced as a whole, so that reading takes no lock."""
         self._items: dict[str, ItemT] = {}
         self._on_changed = on_changed
 
@@ -72,7 +70,7 @@ class Collection(Generic[ItemT]):
         return item
 
     def remove(self, name: str) -> None:
-        """Remove an item. Raises KeyError if it is not there."""
+        """Remove an item. Raises KeyError for an unknown name."""
         with self._lock:
             items = dict(self._items)
             del items[name]
@@ -80,11 +78,9 @@ class Collection(Generic[ItemT]):
         self._on_changed()
 
     def get(self, name: object) -> ItemT | None:
-        """The item of this name; None if it is not there."""
         return self._items.get(name) if isinstance(name, str) else None
 
     def definitions(self) -> list[Json]:
-        """The definitions for a listing."""
         return [item.definition for item in self._items.values()]
 
     def __iter__(self) -> Iterator[str]:
@@ -125,7 +121,7 @@ class Resources(Collection[FakeResource]):
         return self._put(FakeResource(uri, content, **definition))
 
     def update(self, uri: str, content: Content | Callable[[], Content]) -> None:
-        """Change the content of a resource. Clients that subscribed to it are told. KeyError if it is not there."""
+        """Change the content of a resource, and notify its subscribers. Raises KeyError for an unknown URI."""
         with self._lock:
             members = {key: value for key, value in self._items[uri].definition.items() if key != "uri"}
             self._items = {**self._items, uri: FakeResource(uri, content, **members)}
@@ -155,7 +151,7 @@ class FakeServerState:
             lambda uri: notify("notifications/resources/updated", {"uri": uri}),
         )
         self._changed = threading.Condition()
-        """Owns `_calls` and `_planned`. Notified when a call has come."""
+        """Guards `_calls` and `_planned`. Notified when a call has arrived."""
         self._calls: list[FakeCall] = []
         self._planned: list[_PlannedFault] = []
 
@@ -167,7 +163,7 @@ class FakeServerState:
     def plan(self, fault: Fault, tool: str | None, nth: int, times: int | None) -> None:
         """Plan `fault` for the `nth` call from now on, and for the following ones, `times` in all (None: no limit).
 
-        Only calls of `tool` count, if it is given. Raises ValueError for a number below 1.
+        Only calls of `tool` count if it is given. Raises ValueError for a number below 1.
         """
         for name, value in (("nth", nth), ("times", times)):
             if value is not None and value < 1:
@@ -180,7 +176,7 @@ class FakeServerState:
             self._planned.clear()
 
     def begin_work(self) -> Callable[[], None]:
-        """Let a fake clock wait for the server until the returned function is called, which may be repeated."""
+        """Make a fake clock wait for the server until the returned function is called, which may be repeated."""
         work, first = contextlib.ExitStack(), threading.Lock()
         if isinstance(self.clock, FakeClock):
             work.enter_context(self.clock.hold())
@@ -192,7 +188,7 @@ class FakeServerState:
         return end
 
     def record(self, call: FakeCall) -> list[Fault]:
-        """Record a call. Returns the faults that happen at it, in the order of planning."""
+        """Record a call. Returns its faults, in the order of planning."""
         with self._changed:
             self._calls.append(call)
             self._changed.notify_all()
@@ -219,14 +215,12 @@ class FakeServerState:
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One fault at a call."""
-
     kind: Literal["delay", "junk", "hang", "end"]
     seconds: float = 0.0
     data: bytes = b""
     ending: Ending = Ending()
     after: bool = False
-    """Whether the server ends after the tool has run, and not before."""
+    """Whether the server ends after the tool has run, instead of before."""
 
 
 @dataclasses.dataclass
@@ -235,6 +229,6 @@ class _PlannedFault:
     tool: str | None
     """None: calls of any tool count."""
     before: int
-    """Number of calls that still pass before it happens."""
+    """Number of calls that pass before the fault happens."""
     times: int | None
-    """Number of times it still happens; None for no limit."""
+    """Number of times that the fault still happens; None: no limit."""

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 class FakeItem:
-    """A function of the test that clients call by its name, and its definition in a listing. Immutable."""
+    """A function of the test that clients call by name, and its definition in a listing. Immutable."""
 
     def __init__(self, function: Function, derived: Json, definition: Json) -> None:
         """`derived` are members from the function besides its name and its docstring; `definition` overrides them."""
@@ -35,9 +35,9 @@ class FakeTool(FakeItem):
     def __init__(self, function: Callable[..., object], **definition: Any) -> None:
         """The definition is derived from the function: its name, its docstring and its parameters.
 
-        `definition` are members that replace derived ones, named as in the protocol: ``name``, ``description``,
-        ``inputSchema``, ``outputSchema``, ``annotations`` and so on. For example,
-        ``annotations={"readOnlyHint": True}`` marks the tool as safe to repeat.
+        `definition` replaces derived members, named as in the protocol: ``name``, ``description``, ``inputSchema``,
+        ``outputSchema``, ``annotations`` and so on. For example, ``annotations={"readOnlyHint": True}`` marks the tool
+        as safe to repeat.
 
         The function runs on a thread of the server, once for each call, and may be a coroutine function. A parameter
         with the annotation `MCPContext` gets the context of the call: progress, log messages, questions to the client,
@@ -67,7 +67,10 @@ class FakeTool(FakeItem):
         return cls(tool)
 
     def run(self, arguments: Json, context: MCPContext) -> Json:
-        """The result of one call, on the thread of the caller. Raises `JsonRpcError`, and what is no `Exception`."""
+        """The result of one call, on the caller's thread.
+
+        Raises `JsonRpcError`, and exceptions outside of `Exception`.
+        """
         try:
             return _result_of(self._function(arguments, context))
         except (JsonRpcError, MCPCapabilityMissing, MCPRequestCancelled):
@@ -80,7 +83,7 @@ class FakePrompt(FakeItem):
     """A prompt of a `FakeServer`: a function of its arguments, which are strings. Immutable."""
 
     def __init__(self, function: Callable[..., object], **definition: Any) -> None:
-        """`definition` are members that replace those derived from the function, as for `FakeTool`.
+        """`definition` replaces members that are derived from the function, as for `FakeTool`.
 
         The function returns a text, which becomes one message of the user, or the messages.
         """
@@ -91,11 +94,10 @@ class FakePrompt(FakeItem):
 
     @classmethod
     def of(cls, prompt: FakePrompt | Callable[..., object]) -> FakePrompt:
-        """A prompt from a function."""
         return prompt if isinstance(prompt, FakePrompt) else cls(prompt)
 
     def run(self, arguments: Json, context: MCPContext) -> Json:
-        """The result of one ``prompts/get``, on the thread of the caller. Raises what the function raises."""
+        """The result of one ``prompts/get``, on the caller's thread. Raises the function's exceptions."""
         messages = self._function(arguments, context)
         if not isinstance(messages, list):
             messages = [{"role": "user", "content": text_content(str(messages))[0]}]
@@ -103,8 +105,6 @@ class FakePrompt(FakeItem):
 
 
 class Function:
-    """A function of the test, called with the arguments of a request."""
-
     def __init__(self, function: Callable[..., object]) -> None:
         self._function = function
         self.name = str(getattr(function, "__name__", type(function).__name__))
@@ -117,7 +117,7 @@ class Function:
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 self._takes_any = True
             elif parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-                # Arguments have names.
+                # All arguments are named.
                 continue
             elif isinstance(hint := self._hints.get(name), type) and issubclass(hint, MCPContext):
                 self._context = name
@@ -125,7 +125,6 @@ class Function:
                 self._parameters[name] = parameter
 
     def input_schema(self) -> Json:
-        """JSON Schema of the arguments."""
         properties = {name: schema_of(self._hints[name]) if name in self._hints else {} for name in self._parameters}
         for name, parameter in self._parameters.items():
             if isinstance(parameter.default, str | bool | int | float):
@@ -135,7 +134,7 @@ class Function:
         return schema if self._takes_any else {**schema, "additionalProperties": False}
 
     def __call__(self, arguments: Json, context: MCPContext) -> object:
-        """Raises ValueError for arguments that the function does not accept, and what the function raises."""
+        """Raises ValueError for arguments that the function does not accept, and the function's exceptions."""
         converted = {}
         for name, value in arguments.items():
             if name not in self._parameters and not self._takes_any:
@@ -158,7 +157,7 @@ async def _awaited(value: typing.Awaitable[object]) -> object:
 
 
 def _no_content(**_arguments: object) -> None:
-    """The function of a tool that is given as a definition."""
+    """The function of a tool that is only a definition."""
 
 
 def _result_of(value: object) -> Json:

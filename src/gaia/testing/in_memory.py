@@ -1,4 +1,4 @@
-"""Shared by servers without a process: the simple methods of a channel, and the transport."""
+"""The common parts of servers without a process: a channel, and its transport."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_PENDING = 1024
 
 
 class InMemoryChannel(StandaloneChannel):
-    """One start of a server in this process; thread-safe."""
+    """One start of a server in this process. Thread-safe."""
 
     pid = None
 
@@ -21,7 +21,7 @@ class InMemoryChannel(StandaloneChannel):
         self.is_forked = False
         self._listener = listener
         self._lock = reentrant_lock()
-        """Owns the changing attributes. Not held while a message is delivered."""
+        """Guards the changing attributes. Not held while a message is delivered."""
         self._ending: Ending | None = None
 
     def cancel(self, notice: Frame) -> None:
@@ -62,7 +62,7 @@ class InMemoryTransport(StandaloneTransport):
 
     @property
     def channel(self) -> InMemoryChannel | None:
-        """The channel for calls while its server runs; None otherwise."""
+        """The channel for calls while its server runs; else None."""
         channel = self._channel
         return channel if isinstance(channel, InMemoryChannel) and channel.is_alive() else None
 

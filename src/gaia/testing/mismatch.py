@@ -13,14 +13,14 @@ from gaia.runtime.untrusted_text import consists_of
 from gaia.testing.cassette import RecordedExchange
 
 _COMPARED = 500
-"""Most characters of arguments that are compared to find the closest recorded request: the time grows quadratically."""
+"""Characters of arguments that are compared to find the closest recorded request. The time grows quadratically."""
 
 _CANDIDATES = 200
-"""Most recorded requests that are compared to find the closest one, so that the client gets its answer in time."""
+"""Recorded requests that are compared to find the closest one, so that the client gets its answer in time."""
 
 
 class CassetteMismatch(AssertionError):
-    """Servers of a cassette got requests that were not recorded. The message shows each difference."""
+    """Servers of a cassette received requests that were not recorded. The message shows each difference."""
 
 
 def equals(recorded: Any, asked: Any) -> bool:
@@ -30,7 +30,7 @@ def equals(recorded: Any, asked: Any) -> bool:
             return recorded == MASK
         return isinstance(asked, str) and consists_of(asked, recorded.split(MASK))
     if isinstance(recorded, Mapping) and isinstance(asked, Mapping):
-        # A masked key is rare. It matches keys that match no other.
+        # Masked keys are rare. A masked key matches a key that matches no other.
         return len(recorded) == len(asked) and _pairs_equal(recorded, asked)
     if isinstance(recorded, list) and isinstance(asked, list):
         return len(recorded) == len(asked) and all(map(equals, recorded, asked))
@@ -49,7 +49,7 @@ def _pairs_equal(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
 
 
 def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Sequence[RecordedExchange]) -> str:
-    """The message for a request without a recorded exchange left; `place` is the cassette and the server.
+    """The message for a request without a remaining recorded exchange. `place` is the cassette and the server.
 
     `recorded` are all exchanges with the server, in the cassette's order.
     """
@@ -71,7 +71,7 @@ def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Sequ
 
 
 def different_answer(place: str, method: str, recorded: dict[str, Any], given: dict[str, Any]) -> str:
-    """The message for a server's request that the application answers differently than in the recording."""
+    """The message for a server's request that the application answers differently from the recording."""
     begin = f"{place}: {method} of the server was answered otherwise; recorded (-) and answered now (+):"
     return "\n".join([begin, *difference(recorded, _unmasked(recorded, given))])
 
@@ -93,7 +93,7 @@ def _text(value: Any) -> str:
 
 
 def _unmasked(recorded: Any, asked: Any) -> Any:
-    """`asked` with the mask wherever the recording has it: the value there may be the secret."""
+    """`asked` with the recording's masks in place of values, which may be secrets."""
     if isinstance(recorded, dict) and isinstance(asked, dict):
         return {key: _unmasked(recorded[key], value) if key in recorded else value for key, value in asked.items()}
     if isinstance(recorded, list) and isinstance(asked, list):

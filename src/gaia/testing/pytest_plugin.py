@@ -1,7 +1,7 @@
 """The pytest plugin of gaia-mcp: fixtures for tests of agents.
 
-pytest imports this module in every run in an environment with gaia-mcp. So it imports the client only when a fixture is
-used, and changes nothing for tests that use none.
+pytest imports this module in every run in an environment with gaia-mcp. So the module imports the client only when a
+fixture is used, and does not affect tests without its fixtures.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from gaia.testing import FakeServer
 
 _USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "APPDATA", "LOCALAPPDATA")
-"""Variables for the folders of a user's files that programs read before the home directory."""
+"""Variables for folders of user files that programs prefer to the home directory."""
 
 
 @pytest.fixture
 def mcp_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An empty folder that is the home directory during the test. The other fixtures use it, too.
+    """An empty folder that is the home directory during the test. The other fixtures use it too.
 
     ``HOME``, ``USERPROFILE`` and the variables of XDG point there, for this process and for servers that it starts. So
-    no file of the person who runs the tests is read or written: no configuration, no approved tools, no logins. A
+    the test neither reads nor writes the user's own configuration, approved tools and logins. A
     ``.gaia/mcp_servers.json`` of the current directory is still found: tests that load configuration files change to
     ``tmp_path`` first.
     """
     home = tmp_path_factory.mktemp("home")
-    # A separate patch: a test that undoes its own patches keeps this one.
+    # A separate patch, so that a test that undoes its own patches keeps this one.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(home))
         patch.setenv("USERPROFILE", str(home))
@@ -52,7 +52,7 @@ def mcp_manager(mcp_home: Path) -> Iterator[MCPClientManager]:
     """A manager without servers. It is disconnected from all servers after the test.
 
     ``mcp_manager.add_server("time", server)`` connects it to a server: a fake, one of a cassette or a real one. When
-    this returns the server is ready, and its tools are listed. No file is read or written for it.
+    the call returns, the server is ready and its tools are listed. No file is read or written.
     """
     from gaia.mcp import MCPClientManager
 

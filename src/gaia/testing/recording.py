@@ -1,4 +1,4 @@
-"""`record`: writes the requests to a manager's servers, and their answers, to a cassette."""
+"""`record`: writes the requests to a manager's servers, and the answers, to a cassette."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from gaia.testing.start_recorder import Recording, StartRecorder
 M = TypeVar("M", bound=MCPClientManager | AsyncMCPClientManager)
 
 _SETTLE_SECONDS = 30.0
-"""Most seconds to wait for servers that are starting or restarting when a recording begins or ends."""
+"""How long a recording waits for starting or restarting servers when it begins or ends."""
 
 _SETTINGS = (
     *("enabledTools", "disabledTools", "timeout", "maxTimeout", "resetTimeoutOnProgress"),
     *("outputValidation", "protocol", "restart"),
 )
-"""The keys of an entry that a client of the cassette needs, too. The others say how to reach the server."""
+"""The keys of an entry that also a cassette's client needs. The other keys tell how to reach the server."""
 
 
 @contextmanager
@@ -35,11 +35,10 @@ def record(manager: M, path: str | os.PathLike[str], *, secrets: Iterable[str] =
     ``with MCPClientManager(servers) as manager, record(manager, "tests/cassettes/time.json"): …``
 
     Each server is recorded from a fresh start: a server that is ready gets a new process (`MCPClient.restart`). Leaving
-    the block writes the file, unless an exception leaves it. At the end, servers that are restarting are waited for,
-    for at most 30 seconds.
+    the block without an exception writes the file, after waiting at most 30 seconds for restarting servers.
 
     The file is readable for its owner only. Secrets from the servers' entries are masked in it, and so are `secrets`:
-    texts that servers send or that are arguments of calls. The same calls and answers give the same file.
+    texts from servers or from arguments of calls. The same calls and answers give the same file.
 
     Raises RuntimeError if `manager` is being recorded already, `ServerUnavailable` (a RuntimeError) for a server that
     cannot be restarted, and ValueError for one text as `secrets`. Several threads may use `manager` meanwhile. Entering
@@ -93,7 +92,7 @@ def _cassette(
         return text
 
     servers = {}
-    # In the order of the configuration, in which their tools are listed. Servers start in any order.
+    # In the order of the configuration, in which their tools are listed. The order of starts varies.
     for name in dict.fromkeys([*(name for name in entries if name in starts), *starts]):
         entry = entries.get(name)
         settings = {key: entry[key] for key in _SETTINGS if key in entry} if isinstance(entry, dict) else {}

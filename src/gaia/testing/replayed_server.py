@@ -1,4 +1,4 @@
-"""One server of a cassette: chooses the answer to a request, and plays the server in a channel."""
+"""A server of a cassette: chooses the answer to each request, and plays the server in a channel."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _JOIN_SECONDS = 2.0
 
 
 class _Played:
-    """One exchange of the cassette, and whether it was played. The server's lock owns the flags."""
+    """One exchange of the cassette, and whether it was played. The server's lock guards the flags."""
 
     def __init__(self, exchange: RecordedExchange, start: _PlayedStart) -> None:
         self.exchange = exchange
         self.start = start
         self.asked = False
         self.done = False
-        """Whether everything up to the answer was sent."""
+        """Whether all messages up to the answer were sent."""
 
     def matches(self, method: str, params: dict[str, Any]) -> bool:
         exchange = self.exchange
@@ -57,12 +57,12 @@ class _PlayedStart:
 
 
 class ReplayedServer(InProcessServer):
-    """A server of a cassette. Its starts are played one after the other, whichever client makes them."""
+    """A server of a cassette. Its starts are played one after the other, for any of its clients."""
 
     def __init__(
         self, place: str, server: RecordedServer, on_mismatch: Callable[[str], None], clock: Clock | None
     ) -> None:
-        """`place` is the cassette and the server, for messages. `on_mismatch` is called with each difference."""
+        """`place` is the cassette and the server, for messages. `on_mismatch` receives each difference."""
         self.place = place
         self.clock = clock
         self.on_mismatch = on_mismatch
@@ -74,15 +74,13 @@ class ReplayedServer(InProcessServer):
         return f"<ReplayedServer of {self.place}>"
 
     def transport(self, timeout: float) -> InMemoryTransport:
-        """A transport. Each `open` plays the next start of the cassette."""
-
         def start(listener: ChannelListener, name: str) -> _ReplayChannel:
             return _ReplayChannel(self, self.begin(), listener, name)
 
         return InMemoryTransport("cassette", timeout, start)
 
     def begin(self) -> _PlayedStart:
-        """The next start. Raises StartFailed if it failed in the recording, or is not recorded."""
+        """The next start. Raises StartFailed if it failed in the recording, or was not recorded."""
         with self._lock:
             self._started += 1
             number = self._started
@@ -95,14 +93,14 @@ class ReplayedServer(InProcessServer):
         return start
 
     def take(self, start: _PlayedStart, method: str, params: dict[str, Any]) -> _Played | None:
-        """The exchange to play for a request during `start`; None if nothing is left for it."""
+        """The exchange to play for a request during `start`; None if no exchange is left for it."""
         with self._lock:
             found = _next(start.exchanges, method, params)
             if found is None and is_listing(method):
                 # Listings may be requested more often than they were recorded.
                 found = next((one for one in reversed(start.exchanges) if one.matches(method, params)), None)
             if found is None and not is_greeting(method):
-                # A call of another thread may come later here than in the recording, after the server has ended.
+                # Another thread's call may come later than in the recording, after the server has ended.
                 found = _next(self._exchanges(), method, params)
             if found is not None:
                 found.asked = True
@@ -118,7 +116,7 @@ class ReplayedServer(InProcessServer):
             return False
         with self._lock:
             if crashed := [one for one in start.exchanges if one.exchange.crashed]:
-                # Listings are made at any time.
+                # Listings may happen at any time.
                 calls = [one for one in crashed if not is_listing(one.exchange.request)]
                 return all(one.asked for one in calls or crashed)
             listed = {one.exchange.request for one in start.exchanges if one.done}
@@ -133,17 +131,17 @@ class ReplayedServer(InProcessServer):
 
 def _next(exchanges: Sequence[_Played], method: str, params: dict[str, Any]) -> _Played | None:
     matching = [one for one in exchanges if not one.asked and one.matches(method, params)]
-    # Prefer an exact match: a mask matches any text, and another request may need this exchange.
+    # An exact match is preferred, because a mask matches any text, and another request may need this exchange.
     exact = (one for one in matching if one.exchange.params == params)
     return next(exact, next(iter(matching), None))
 
 
 _Script = Generator[str, dict[str, Any], str | None]
-"""The next messages of the server. It yields the id of each request whose answer it needs, and gets the answer."""
+"""The server's next messages. It yields the id of each request whose answer it needs, and receives the answer."""
 
 
 class _ReplayChannel(InMemoryChannel):
-    """One start of the server. Its own thread plays the server's messages."""
+    """One start of the server, whose messages its own thread plays."""
 
     def __init__(self, server: ReplayedServer, start: _PlayedStart, listener: ChannelListener, name: str) -> None:
         super().__init__(listener)
@@ -152,8 +150,8 @@ class _ReplayChannel(InMemoryChannel):
         self._is_over = False
         """Set under the lock, which decides whether a message is still written."""
         self._inbox: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
-        """Messages in it are not written yet. If the server ends before, they go to the next start."""
-        # Only the thread uses the rest.
+        """Messages that are not written yet. If the server ends first, they go to the next start."""
+        # Only the thread uses the attributes below.
         self._waiting: dict[str, _Script] = {}
         self._asked = 0
         self._greeted = False
@@ -188,7 +186,7 @@ class _ReplayChannel(InMemoryChannel):
             open_channels.discard(self)
         return self._ending or Ending()
 
-    # The thread. Everything below runs on it.
+    # Everything below runs on the thread.
 
     def _run(self) -> None:
         while (item := self._inbox.get()) is not None:
@@ -244,7 +242,7 @@ class _ReplayChannel(InMemoryChannel):
         meta = (message.get("params") or {}).get("_meta") or {}
         problem = yield from self._steps(exchange.meanwhile, meta.get("progressToken"))
         self._server.done(played)
-        # Before the answer: the next call must not be written here any more.
+        # Before the answer, after which the next call must no longer be written here.
         self._end_if_over()
         if problem is not None:
             self._refuse(message, _MISMATCH, problem)
@@ -257,7 +255,7 @@ class _ReplayChannel(InMemoryChannel):
         return (yield from self._steps(exchange.afterwards, None))
 
     def _steps(self, steps: Sequence[Step], token: int | str | None) -> _Script:
-        """Send the server's unasked messages. Returns a message if the application answered one of them differently."""
+        """Send the server's own messages. Returns a message if the application answered one of them differently."""
         problem = None
         for step in steps:
             if step.request is not None:
@@ -296,7 +294,7 @@ class _ReplayChannel(InMemoryChannel):
             self._end(self._start.recorded.end)
 
     def _end(self, ending: Ending | None) -> None:
-        """Write nothing from now on. The connection is told once earlier messages are sent."""
+        """Write nothing from now on. The connection is notified when earlier messages are sent."""
         with self._lock:
             if not self._is_over:
                 self._is_over, self._ending = True, ending

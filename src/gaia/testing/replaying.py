@@ -20,10 +20,10 @@ def replay(path: str | os.PathLike[str], *, clock: Clock | None = None) -> Repla
     ``with replay("tests/cassettes/time.json") as servers, MCPClientManager(servers) as manager: …``
 
     Pass it to `MCPClientManager`, `MCPClientMixin` or `AsyncMCPClientManager` in place of the servers. No process is
-    started and the network is not used. `clock`, such as a `FakeClock`, gives the time to the clients of the servers;
-    by default it is the system's.
+    started and no network is used. `clock`, such as a `FakeClock`, is the clock of the servers' clients; by default it
+    is the system's.
 
-    Raises FileNotFoundError if there is no such file, and ConfigError (a ValueError) for a file that is no cassette.
+    Raises FileNotFoundError if there is no such file, and ConfigError (a ValueError) for a file that is not a cassette.
     """
     return Replay(Path(path), Cassette.read(Path(path)), clock)
 
@@ -31,10 +31,10 @@ def replay(path: str | os.PathLike[str], *, clock: Clock | None = None) -> Repla
 class Replay(Mapping[str, Mapping[str, Any]]):
     """What `replay` returns: entries of servers by name. As a context manager it calls `check` on leaving.
 
-    Each request gets the answer of the same request in the recording: equal requests in their order, others in any
-    order, so that several threads can call at once. A server that ended in the recording ends here too: as soon as the
-    calls have come that it left unanswered; if there were none, as soon as everything else of that start was requested.
-    It is restarted like any other. Each cassette is played once: another test reads it again.
+    Each request gets the recorded answer to the same request: equal requests in their order, others in any order, so
+    that several threads can call at once. A server that ended in the recording ends here too: after the calls that it
+    left unanswered, or, without such calls, after all other requests of that start. It is restarted like any other
+    server. A cassette is played once; another test reads it again.
 
     All methods may be called from any thread.
     """
@@ -64,13 +64,13 @@ class Replay(Mapping[str, Mapping[str, Any]]):
 
     @property
     def mismatches(self) -> list[str]:
-        """The requests so far that were not recorded, each with its difference."""
+        """The requests so far that were not recorded, each with the difference."""
         return list(self._mismatches)
 
     def check(self) -> None:
-        """Raise `CassetteMismatch` (an AssertionError) if a server got a request that was not recorded.
+        """Raise `CassetteMismatch` (an AssertionError) if a server received a request that was not recorded.
 
-        The call itself got an error with the same text, which an agent may have shown to its model.
+        The call itself failed with the same text, which an agent may have shown to its model.
         """
         if mismatches := self.mismatches:
             raise CassetteMismatch("\n\n".join(mismatches))
@@ -84,6 +84,6 @@ class Replay(Mapping[str, Mapping[str, Any]]):
         if error is None:
             self.check()
         else:
-            # Most likely a mismatch caused the error.
+            # A mismatch has probably caused the error.
             for mismatch in self.mismatches:
                 error.add_note(mismatch)

@@ -1,4 +1,4 @@
-"""`StartRecorder`: records what goes through the channel of one start of a server, request by request."""
+"""`StartRecorder`: records the requests through the channel of one start of a server."""
 
 from __future__ import annotations
 
@@ -38,33 +38,30 @@ from gaia.testing.cassette import (
 )
 
 _ENDING_SECONDS = 1.0
-"""Seconds to wait for the exit status of a server that has just ended."""
+"""How long to wait for the exit status of a server that has just ended."""
 
 _UNRECORDED = ("ping", SUBSCRIBE, SUBSCRIBED, "notifications/cancelled")
 """Not recorded, because their time and number vary."""
 
 _MACHINE = "roots/list"
-"""Its answer has folders of this machine, so it is not recorded."""
+"""Its answer contains folders of this machine, so it is not recorded."""
 
 
 class _Pending(msgspec.Struct):
-    """A request of the client, as far as it got."""
+    """A request of the client, and its exchange so far."""
 
     item: Outgoing
     exchange: RecordedExchange
 
 
 class Recording:
-    """The starts of all servers of a manager."""
-
     def __init__(self) -> None:
         self.lock = reentrant_lock()
-        """Owns everything below, and the state of all recorders."""
+        """Guards the attributes below, and the state of all recorders."""
         self.stopped = False
         self.starts: dict[str, list[StartRecorder]] = {}
 
     def begin(self, server: str) -> StartRecorder:
-        """Record a server that is about to start."""
         start = StartRecorder(self)
         with self.lock:
             if not self.stopped:
@@ -79,13 +76,13 @@ class Recording:
 
 
 class StartRecorder:
-    """Records one start of a server: the `Recorder` between the channel and the connection."""
+    """Records one start of a server, as the `Recorder` between the channel and the connection."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._requests: list[_Pending] = []
         self._by_id: dict[str, _Pending] = {}
-        """By id as text: some servers send ids back as strings."""
+        """The ids are texts, because some servers send ids back as strings."""
         self._asked: dict[RequestId, Step] = {}
         self._greeting: list[Step] = []
         self._connection: Connection | None = None
@@ -108,7 +105,7 @@ class StartRecorder:
     def failed(self, error: MCPError) -> None:
         self._failure = error.message
 
-    # Reports of both, on the threads of callers and of the channel.
+    # Reports from both sides, on the threads of callers and of the channel.
 
     def written(self, item: Outgoing) -> None:
         if item.method in _UNRECORDED or (item.method is not None and item.id is None):
@@ -193,7 +190,7 @@ class StartRecorder:
             self._note_notification(message)
 
     def _answered(self, identifier: RequestId | None) -> _Pending | None:
-        """The request of an answer; None if the client has given up on it."""
+        """The request of an answer; None if the client has given it up."""
         pending = self._by_id.pop(str(identifier), None)
         return None if pending is None or pending.item.ended else pending
 
@@ -211,7 +208,7 @@ class StartRecorder:
         self._steps().append(Step(notification=message.method, params=params, subscribed=subscribed))
 
     def _steps(self) -> list[Step]:
-        """The list for an unasked message of the server: of a waiting call, or else of the last call."""
+        """The list for a message that the server sends on its own: of a waiting call, or else of the last call."""
         calls = [one for one in self._requests if one.exchange.is_call]
         if not calls:
             return self._greeting
@@ -229,7 +226,7 @@ class StartRecorder:
         return text if self._channel is None else self._channel.redact(text)
 
     def start(self, redact: Callable[[str], str]) -> Start | None:
-        """The start for the cassette; None if another recording may not have it, see `stable_start`."""
+        """The start for the cassette; None if another recording may lack it, see `stable_start`."""
         if self._failure is not None:
             return Start(failed=redact(self._failure))
         exchanges = [pending.exchange for pending in self._requests]
@@ -244,7 +241,7 @@ class StartRecorder:
 
 
 class _Forwarding:
-    """Passes on to `target` whatever a subclass does not define."""
+    """Passes on to `target` all attributes that a subclass does not define."""
 
     def __init__(self, recorder: StartRecorder, target: Any) -> None:
         self._recorder, self._target = recorder, target
@@ -282,7 +279,7 @@ class _Channel(_Forwarding):
         return ending
 
     def stop_writing(self) -> bool:
-        # The server ends at the end of its input, before `close` or after it.
+        # The server ends at the end of its input, before or after `close`.
         self._recorder.closing()
         return bool(self._target.stop_writing())
 
@@ -292,7 +289,7 @@ class _Channel(_Forwarding):
 
 
 class _Item(_Forwarding):
-    """See `Outgoing`; the target is a message, which tells the recorder when it is written."""
+    """See `Outgoing`; the target is a message, which reports to the recorder when it is written."""
 
     def begin_write(self) -> bool:
         if not self._target.begin_write():
