@@ -1,1 +1,1 @@
-"""Agents and their parts; `gaia.agents.base` has them."""
+"""Agents and their parts; see `gaia.agents.base`."""

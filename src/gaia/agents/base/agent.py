@@ -30,7 +30,7 @@ _KEYWORDS_OF_AMDS_AGENT = _MODEL_KEYWORDS | {
     *("debug_prompts", "device", "max_consecutive_repeats", "max_plan_iterations", "min_context_size", "output_dir"),
     *("output_handler", "show_prompts", "show_stats", "skill_set", "skip_lemonade", "streaming"),
 }
-"""Arguments of the ``Agent`` in any version of AMD's GAIA that ours does not have."""
+"""Arguments that some version of AMD's GAIA has for its ``Agent``, and that this class lacks."""
 
 _MIXIN_ARGUMENTS = {"mcp_servers", "auto_load_config", "config_file"}
 """Arguments that are often passed to an agent whose class lacks the mixin."""

@@ -21,7 +21,6 @@ class Usage:
 
     @property
     def total_tokens(self) -> int:
-        """The sum of both."""
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -39,7 +38,7 @@ class ToolCall:
     arguments: Mapping[str, Any] | None
     """None if the model did not write a JSON object."""
     outcome: Outcome
-    """``refused`` by the confirmation gate, ``cancelled`` with the run; errors include calls that were never made."""
+    """``refused`` by the confirmation gate, ``cancelled`` with the run; ``error`` also for a call that was not made."""
     content: str
     """The text for the model: the result within the budget, or the error."""
     duration: float
@@ -51,13 +50,12 @@ class Step:
     """One request to the model, and the calls in its answer."""
 
     text: str
-    """The model's text; empty if it only requested calls."""
+    """The model's text; empty if the model only requested calls."""
     tool_calls: tuple[ToolCall, ...]
-    """In the order in which the model asked for them."""
+    """In the order of the model's answer."""
     usage: Usage
-    """Of this request."""
     duration: float
-    """Seconds, tool calls included."""
+    """Seconds, including tool calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ class AgentResult:
     """The result of a run. `str` returns the answer."""
 
     answer: str
-    """The last text of the model; empty if it wrote none."""
+    """The model's last text; empty if it wrote none."""
     steps: tuple[Step, ...]
     """One for each request to the model, in order."""
     usage: Usage
@@ -73,9 +71,9 @@ class AgentResult:
     stop_reason: StopReason
     """Why the run ended.
 
-    ``answer`` is the normal end. ``step_limit``: the model wanted to go on. ``length``: the endpoint cut the answer off
-    at its token limit. ``content_filter``: the endpoint withheld it. ``cancelled``: by `Agent.cancel`. ``error``: only
-    in the `result` of an `LLMError`.
+    ``answer`` is the normal end. ``step_limit``: the model wanted to continue. ``length``: the endpoint cut the answer
+    off at its token limit. ``content_filter``: the endpoint withheld it. ``cancelled``: by `Agent.cancel`. ``error``:
+    only in the `result` of an `LLMError`.
     """
     messages: tuple[dict[str, Any], ...] = ()
     """The conversation without the system prompt; ``run(..., history=result.messages)`` continues it."""

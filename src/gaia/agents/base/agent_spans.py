@@ -1,7 +1,7 @@
-"""Spans of an agent's run, after the OpenTelemetry conventions for generative AI.
+"""Spans of an agent's run, by the OpenTelemetry conventions for generative AI.
 
-``invoke_agent`` around a run, ``chat`` around each request to the model, ``execute_tool`` around each native tool.
-Calls to MCP servers have spans of their own (`gaia.telemetry`), which are children of the run's.
+``invoke_agent`` spans a run, ``chat`` each request to the model, and ``execute_tool`` each native tool. Calls to MCP
+servers have spans of their own (`gaia.telemetry`), which are children of the run's span.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _span(operation: str, target_attribute: str, kind: SpanKind, target: str) ->
         f"{operation} {target}",
         kind=kind,
         attributes={"gen_ai.operation.name": operation, target_attribute: target},
-        # An exception's message may quote a conversation; operators need only its type.
+        # An exception's message may quote a conversation, and operators need only its type.
         record_exception=False,
         set_status_on_exception=False,
     ) as span:

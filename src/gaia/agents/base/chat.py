@@ -1,4 +1,4 @@
-"""A conversation with any model: the messages that an agent sends, and the completions that it receives."""
+"""A conversation with any model: the messages of an agent, and the model's completions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from gaia.agents.base.agent_result import Usage
 
 Message = dict[str, Any]
-"""One message in the form of OpenAI's chat completions: ``role``, ``content``, ``tool_calls``, ``tool_call_id``."""
+"""A message in the form of OpenAI's chat completions: ``role``, ``content``, ``tool_calls``, ``tool_call_id``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +35,27 @@ class Completion:
     usage: Usage = field(default_factory=Usage)
     """The tokens of this request."""
     finish_reason: str | None = None
-    """The endpoint's word for the reason it ended: ``stop``, ``tool_calls``, ``length``, ``content_filter``."""
+    """The endpoint's reason for the end: ``stop``, ``tool_calls``, ``length``, ``content_filter``."""
 
 
 @runtime_checkable
 class ChatModel(Protocol):
-    """The interface of an agent's ``llm``. `gaia.agents.base.llm.OpenAIChat` implements it; any such object will do."""
+    """The interface of an agent's ``llm``, which `gaia.agents.base.llm.OpenAIChat` and any similar object implement."""
 
     def complete(
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], on_text: Callable[[str], None]
     ) -> Completion:
         """Let the model answer; `on_text` receives its text as it arrives. Raises `LLMError`.
 
-        Runs on its own thread. A model that waits can check `current_scope` to learn that its answer is no longer
-        wanted.
+        Runs on its own thread. A waiting model can check `current_scope` to learn that its answer is no longer wanted.
         """
         ...
 
 
 class CompletionBuilder:
-    """Builds a completion from the pieces of a stream. Endpoints cut it differently, so it assumes little.
+    """Builds a completion from the pieces of a stream, which endpoints cut differently.
 
-    Without I/O: it takes objects with the attributes of OpenAI's chunks, in which anything may be missing.
+    Without I/O: it takes objects with the attributes of OpenAI's chunks, of which any may be missing.
     """
 
     def __init__(self) -> None:
@@ -66,13 +65,12 @@ class CompletionBuilder:
         self._usage = Usage()
         self._finish_reason: str | None = None
         self.received = False
-        """Whether any part of a completion has arrived."""
 
     def add(self, chunk: Any) -> str:
-        """Take one chunk of a stream, or a whole answer; returns the text in it."""
+        """Take one chunk of a stream, or a whole answer. Returns its text."""
         usage = getattr(chunk, "usage", None)
         if usage is not None:
-            # Some endpoints repeat the count so far in each chunk, so the last one counts.
+            # Some endpoints repeat the count so far in each chunk, so the last count is used.
             self._usage = _usage_of(usage)
         choices = getattr(chunk, "choices", None)
         if not choices:
@@ -94,7 +92,7 @@ class CompletionBuilder:
         call = self._by_index.get(index) if index is not None else None
         if call is None and index is None and self._calls and identifier in (None, self._calls[-1].id):
             call = self._calls[-1]
-        # Some endpoints give all calls the same index; a new id then means a new call.
+        # Some endpoints give all calls the same index. A new id then means a new call.
         if call is None or (identifier and call.id and identifier != call.id):
             call = _CallParts()
             self._calls.append(call)
@@ -106,7 +104,7 @@ class CompletionBuilder:
             call.arguments.append(arguments)
 
     def build(self) -> Completion:
-        """The completion so far. A call without an id, or with a repeated one, gets a new id."""
+        """The completion so far. A call with a missing or repeated id gets a new one."""
         calls: list[RequestedCall] = []
         taken: set[str] = set()
         for number, call in enumerate(self._calls, 1):
@@ -129,7 +127,7 @@ class _CallParts:
 
 
 def _usage_of(usage: Any) -> Usage:
-    """The counts of an OpenAI usage object, in which anything may be missing."""
+    """The counts of an OpenAI usage object, of which any may be missing."""
 
     def count(name: str) -> int:
         value = getattr(usage, name, None)

@@ -42,11 +42,11 @@ class ConfirmationRequest:
     tool: str
     """The tool's key in the registry."""
     display_name: str
-    """Its name for people: ``tool (server)``."""
+    """The tool's name for people: ``tool (server)``."""
     arguments: Mapping[str, Any]
     """The arguments that the model wants to pass."""
     description: str = ""
-    """The tool's own description; for an MCP tool it is the server's."""
+    """The tool's own description. For an MCP tool, its server wrote it."""
     server: str | None = None
     """The tool's MCP server; None for a native tool."""
     annotations: Mapping[str, Any] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class ConfirmationGate:
         self._asking = reentrant_lock()
 
     def refusal(self, key: str, entry: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
-        """Ask if the policy requires it; returns the reason against the call, for the model, or None."""
+        """Ask if the policy requires it. Returns why the call is not made, for the model, or None."""
         if not _NEEDS_PERSON[self.policy](entry):
             return None
         if self._ask is None:
@@ -127,5 +127,5 @@ class ConfirmationGate:
             except Exception as error:  # noqa: BLE001 - the callback is the application's, and its failure is no consent
                 logger.error("confirmation_failed", tool=key, error=exception_text(error))
                 return f"The call of {key!r} could not be confirmed. It was not made."
-        # Only True counts: the text "no" is truthy.
+        # Only True counts, because the text "no" is truthy.
         return None if confirmed is True else f"The user refused the call of {key!r}. It was not made."

@@ -1,4 +1,4 @@
-"""Consoles: what an agent shows to a person.
+"""Consoles show an agent's messages to a person.
 
 Names, descriptions and errors may come from an MCP server, so no message is trusted: control characters and terminal
 sequences are removed, and markup is shown as plain text.
@@ -44,7 +44,7 @@ class Console(Protocol):
 
 
 class AgentConsole:
-    """Prints to standard output with rich, which is imported at the first message."""
+    """Prints to standard output with rich, which is imported for the first message."""
 
     def __init__(self) -> None:
         self._lock = reentrant_lock()
@@ -52,11 +52,11 @@ class AgentConsole:
 
     @property
     def interactive(self) -> bool:
-        """Whether a person can be asked: standard input and output are a terminal."""
+        """Whether a person can be asked, because standard input and output are a terminal."""
         return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
     def print_step(self, step: int, max_steps: int) -> None:
-        """Show the number of the request to the model, of at most `max_steps`."""
+        """Show the number of the present request to the model, of at most `max_steps`."""
         self._print(f"Step {step} of {max_steps}", style="dim")
 
     def print_text(self, text: str) -> None:
@@ -68,7 +68,7 @@ class AgentConsole:
         self._print("")
 
     def print_tool_usage(self, tool_name: str) -> None:
-        """Show the tool that is about to run: `tool_name` is its key in the registry."""
+        """Show the tool that is about to run. `tool_name` is its key in the registry."""
         with self._lock:
             self._print("🔧 Executing operation", style="bold blue")
             if tool_name in _TOOL_ACTIVITIES:
@@ -85,11 +85,11 @@ class AgentConsole:
             self._print(f"  ✗ {name}: {outcome} ({duration:.1f} s)", style="red")
 
     def confirm(self, request: ConfirmationRequest) -> bool:
-        """Show a tool call and ask whether to make it. Any answer except yes means no, also the end of the input.
+        """Show a tool call and ask whether to make it. Any answer except yes, and the end of the input, means no.
 
         Long arguments are shown page by page, and the call can be made only after the last page.
         """
-        # The person has to see everything, so characters that a terminal would hide are escaped.
+        # Characters that a terminal would hide are escaped, because the person has to see everything.
         arguments = escaped(json.dumps(request.arguments, indent=2, ensure_ascii=False, default=str))
         with self._lock:
             self._print(f"The model wants to call {one_line(request.display_name)} with", style="bold yellow")
@@ -109,11 +109,11 @@ class AgentConsole:
         return answer.strip().casefold() in {"y", "yes"}
 
     def print_info(self, message: str) -> None:
-        """Print a message."""
+        """Print a neutral message."""
         self._print(message)
 
     def print_success(self, message: str) -> None:
-        """Print a message about something that worked."""
+        """Print a message about a success."""
         self._print(f"✅ {message}", style="green")
 
     def print_warning(self, message: str) -> None:
@@ -121,14 +121,14 @@ class AgentConsole:
         self._print(f"⚠️ {message}", style="yellow")
 
     def print_error(self, message: str) -> None:
-        """Print a message about something that failed."""
+        """Print a message about a failure."""
         self._print(f"❌ {message}", style="red")
 
     def _print(self, message: str, style: str = "", end: str = "\n") -> None:
         from rich.text import Text
 
         with self._lock:
-            # A terminal without emoji shows a question mark, and the agent goes on.
+            # A terminal without emoji shows a question mark, and the agent continues.
             text = clean(message).encode(self._rich.encoding, "replace").decode(self._rich.encoding)
             self._rich.print(Text(text, style=style), soft_wrap=True, end=end)
 

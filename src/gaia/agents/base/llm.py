@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 _MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 _MAX_RESPONSE_SECONDS = 3600.0
-"""Seconds. Stops an endpoint that never stops sending; `LLMSettings.timeout` is for a silent one."""
+"""Stops an endpoint that never stops sending. `LLMSettings.timeout` applies to a silent endpoint."""
 
 
 @dataclass(frozen=True)
 class LLMSettings:
-    """The model and its endpoint. A None is replaced from the environment when a run begins."""
+    """The model and its endpoint. When a run begins, the environment replaces each None."""
 
     base_url: str | None = None
     """For example ``http://localhost:8000/v1``; else ``GAIA_LLM_BASE_URL``."""
@@ -36,7 +36,6 @@ class LLMSettings:
     api_key: str | None = field(default=None, repr=False)
     """Else ``GAIA_LLM_API_KEY``; an endpoint without keys needs none."""
     stream: bool = True
-    """Whether the answer is sent piece by piece."""
     timeout: float = 600.0
     """Seconds without a byte from the endpoint after which a request fails."""
     max_retries: int = 2
@@ -70,7 +69,7 @@ class OpenAIChat:
     """A `ChatModel` at one endpoint. Thread-safe; must be closed."""
 
     def __init__(self, settings: LLMSettings | None = None) -> None:
-        """Nothing is sent yet. Raises `LLMNotConfigured` and `LLMNotInstalled`."""
+        """Sends nothing yet. Raises `LLMNotConfigured` and `LLMNotInstalled`."""
         self.settings = (settings or LLMSettings()).resolved()
         try:
             import openai
@@ -81,7 +80,7 @@ class OpenAIChat:
         self._streams: list[Any] = []
         self._client: Any = openai.OpenAI(
             base_url=self.settings.base_url,
-            # The package requires a key; many local endpoints have none.
+            # The package requires a key, which many local endpoints do not have.
             api_key=self.settings.api_key or "no-key",
             timeout=self.settings.timeout,
             max_retries=self.settings.max_retries,
@@ -93,7 +92,7 @@ class OpenAIChat:
     def close(self) -> None:
         """Close all connections. A request under way in another thread fails."""
         for stream in self._streams:
-            # Closing a socket does not wake a thread that reads from it; shutting it down first does.
+            # Closing a socket does not wake a thread that reads from it, but shutting it down first does.
             _shut_down(stream)
         self._client.close()
 
@@ -113,7 +112,7 @@ class OpenAIChat:
     def _http_options(self) -> dict[str, Any]:
         hooks: dict[str, list[Callable[[Any], None]]] = {"request": [self._watch]}
         options: dict[str, Any] = {"event_hooks": hooks}
-        # Releases of the package based on httpx do not accept streams of httpx2.
+        # Releases of the package that are based on httpx do not accept streams of httpx2.
         if any(base.__module__.startswith("httpx2") for base in self._openai.DefaultHttpxClient.__mro__):
             from gaia.http.response_limits import ACCEPT_ENCODING, ResponseLimits
 
@@ -211,7 +210,7 @@ class LLMError(RuntimeError):
     """Base of the errors below. The message gives advice where possible, and never contains the API key."""
 
     result: AgentResult | None = None
-    """The work of the run until the endpoint failed; None if the run had not begun."""
+    """The run's work until the endpoint failed; None if the run had not begun."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -227,7 +226,7 @@ class LLMNotInstalled(LLMError, ImportError):
 
 
 class LLMUnreachable(LLMError):
-    """No connection, or one that broke."""
+    """There is no connection, or it broke."""
 
 
 class LLMTimeout(LLMError, TimeoutError):
@@ -239,7 +238,7 @@ class LLMAuthenticationFailed(LLMError):
 
 
 class LLMOverloaded(LLMError):
-    """The endpoint has too much to do, or a quota is used up (429), after all retries."""
+    """The endpoint is overloaded, or a quota is used up (429), after all retries."""
 
 
 class LLMRequestRefused(LLMError):

@@ -1,4 +1,4 @@
-"""The tool loop: ask the model, make the calls that it requests, report their results, until it answers."""
+"""The tool loop: ask the model, make the calls that it requests, and report their results, until it answers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,6 @@ _FINAL_REASONS: Mapping[str | None, StopReason] = {"length": "length", "content_
 
 
 class RunningAgent(Protocol):
-    """The part of an agent that a run uses."""
-
     console: Console
     max_parallel_tools: int
     result_budget: ResultBudget
@@ -49,7 +47,7 @@ class RunningAgent(Protocol):
 
 
 class Run:
-    """One run of an agent. Only its own thread calls the methods, except `cancel`."""
+    """One run of an agent. Only its own thread calls the methods, except for `cancel`."""
 
     def __init__(self, agent: RunningAgent, prompt: str, history: Iterable[Message], max_steps: int) -> None:
         self.scope = CancelScope()
@@ -58,16 +56,15 @@ class Run:
         self._messages: list[Message] = [*history, {"role": "user", "content": prompt}]
         self._steps: list[Step] = []
         self._text = ""
-        """The model's text in the present step."""
 
     def cancel(self) -> bool:
-        """End the run from any thread; False if it was cancelled before."""
+        """End the run from any thread. False if it was already cancelled."""
         return self.scope.cancel()
 
     def execute(self, model: ChatModel) -> AgentResult:
-        """Run to the end. Raises `LLMError`, with the work done so far in its `result`.
+        """Run to the end. Raises `LLMError`, with the work so far in its `result`.
 
-        An exception from outside, such as KeyboardInterrupt, cancels all calls under way and passes on.
+        An exception from outside, such as KeyboardInterrupt, cancels all calls under way and is raised again.
         """
         try:
             with self.scope.entered(), viewed_through(self._agent._tool_executor.registry):
@@ -153,7 +150,8 @@ class Run:
             {
                 "id": request.id,
                 "type": "function",
-                # Endpoints refuse malformed names or arguments, even the model's own. The call's answer explains it.
+                # Endpoints refuse malformed names or arguments, even the model's own. The call's answer explains the
+                # problem.
                 "function": {
                     "name": name_for_api(request.name) if request.name else "unnamed",
                     "arguments": json.dumps(call.arguments or {}),
@@ -203,7 +201,7 @@ class Run:
         return tuple(ended[number] for number in range(len(requests)))
 
     def _prepare(self, request: RequestedCall) -> PreparedCall | ToolCall:
-        """Check a call before anything runs, and ask for confirmation. Problems become a text for the model."""
+        """Check a call before any call runs, and ask for confirmation. Problems become a text for the model."""
         executor, name = self._agent._tool_executor, str(request.name)
         arguments: dict[str, Any] | None = None
         try:
@@ -239,17 +237,15 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 Say = Callable[[str], None]
-"""The argument of a job, with which it reports a text before it is done."""
+"""A job's argument, with which it reports a text before its end."""
 
 
 class WorkCancelled(Exception):
-    """The scope of the work was cancelled. Started jobs may still be running."""
+    """The scope of the work was cancelled. Started jobs may still run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[Key, Value]):
-    """The end of a job, with its return value or its exception."""
-
     key: Key
     value: Value
     error: BaseException | None
@@ -259,10 +255,10 @@ class Done(Generic[Key, Value]):
 def work(
     jobs: Mapping[Key, Callable[[Say], Value]], *, scope: CancelScope, name: str, limit: int
 ) -> Iterator[str | Done[Key, Value]]:
-    """Run the jobs, at most `limit` at once, and yield their texts and ends, in order.
+    """Run the jobs, at most `limit` at once, and yield their texts and ends in order of occurrence.
 
-    Each runs in a copy of the caller's context. Raises `WorkCancelled` as soon as `scope` is cancelled; jobs that have
-    not started by then never start. Raises RuntimeError if the system starts no thread for them.
+    Each job runs in a copy of the caller's context. Raises `WorkCancelled` as soon as `scope` is cancelled; jobs that
+    have not started then never start. Raises RuntimeError if the system cannot start a thread.
     """
     events: queue.SimpleQueue[str | Done[Key, Value] | None] = queue.SimpleQueue()
 

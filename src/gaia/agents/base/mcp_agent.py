@@ -19,7 +19,7 @@ _OPTIONAL_METHODS = {
 class MCPAgent(Agent):
     """Base class for agents that support MCP; `gaia.mcp.server` serves them. Works in any order with `ApiAgent`.
 
-    Only the two abstract methods are needed. The server calls all methods on worker threads, several at once.
+    Only the two abstract methods are required. The server calls all methods on worker threads, several at once.
     """
 
     @abstractmethod
@@ -46,21 +46,21 @@ class MCPAgent(Agent):
         return []
 
     def get_mcp_server_info(self) -> dict[str, Any]:
-        """``name`` and ``version`` of the server that this agent appears as."""
+        """``name`` and ``version`` of this agent as a server."""
         return {"name": f"GAIA {type(self).__name__}", "version": "2.0.0"}
 
     @property
     def mcp_context(self) -> MCPContext:
         """The MCP request being answered in this thread: progress, log messages, cancellation, questions to the user.
 
-        Outside of a request it is a stand-in, so an agent may always use it.
+        Outside of a request it is a substitute, so an agent may always use it.
         """
         return current_mcp_context.get() or MCPContext()
 
     def offers_mcp(self, what: str) -> bool:
         """Whether this agent has ``prompts``, ``resources`` or ``completions``, so that the server declares them.
 
-        True for an agent that overrides one of their methods.
+        True if the agent overrides one of their methods.
         """
         return any(getattr(type(self), name) is not getattr(MCPAgent, name) for name in _OPTIONAL_METHODS[what])
 
@@ -72,7 +72,7 @@ class MCPAgent(Agent):
         """The messages of the prompt `name`. All required arguments are given.
 
         Returns a text, which becomes one message of the user, a list of messages ``{"role", "content"}``, or
-        ``{"description", "messages"}``. By default the prompt's description with the arguments below it.
+        ``{"description", "messages"}``. The default is the prompt's description with the arguments below it.
 
         Raises ValueError if there is no such prompt.
         """
@@ -84,11 +84,11 @@ class MCPAgent(Agent):
         raise ValueError(f"Unknown prompt: {name}")
 
     def get_mcp_resource_templates(self) -> list[dict[str, Any]]:
-        """Families of resources, each with ``uriTemplate`` and ``name``; `read_mcp_resource` gets the filled-in URI."""
+        """Resource templates, each with ``uriTemplate`` and ``name``. `read_mcp_resource` receives the expanded URI."""
         return []
 
     def read_mcp_resource(self, uri: str) -> Any:
-        """The resource at `uri`: text, bytes, ``{"contents": [...]}``, or anything else, which is written as JSON.
+        """The resource at `uri`: text, bytes, ``{"contents": [...]}``, or any other value, which is written as JSON.
 
         Raises ValueError if there is no such resource.
         """
@@ -101,10 +101,10 @@ class MCPAgent(Agent):
         value: str,  # noqa: ARG002
         arguments: dict[str, str],  # noqa: ARG002
     ) -> list[str]:
-        """Suggestions for the argument `name` of a prompt or resource template; `value` is the text typed so far.
+        """Suggestions for the argument `name` of a prompt or resource template; `value` is the text so far.
 
-        `reference` is ``{"type": "ref/prompt", "name"}`` or ``{"type": "ref/resource", "uri"}``, `arguments` are those
-        already given.
+        `reference` is ``{"type": "ref/prompt", "name"}`` or ``{"type": "ref/resource", "uri"}``. `arguments` are the
+        arguments that already have values.
         """
         return []
 
@@ -123,7 +123,7 @@ class MCPAgent(Agent):
             listener(what, uri)
 
     def add_mcp_listener(self, listener: Callable[[str, str | None], None]) -> Callable[[], None]:
-        """Let `notify_mcp_change` also call `listener`; returns a function that ends this. For servers."""
+        """Let `notify_mcp_change` also call `listener`. Returns a function that ends this. For servers."""
         self._mcp_listeners = (*self._mcp_listeners, listener)
 
         def remove() -> None:

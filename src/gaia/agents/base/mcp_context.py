@@ -20,7 +20,7 @@ CAPABILITIES = {
 
 
 class MCPRequestCancelled(Exception):
-    """The client no longer wants the answer. Do not catch it, except to clean up."""
+    """The client no longer wants the answer. Agents catch it only to clean up, and raise it again."""
 
 
 class MCPCapabilityMissing(Exception):
@@ -35,7 +35,7 @@ class MCPCapabilityMissing(Exception):
 
 
 class InputRequired(BaseException):
-    """Ends a call that waits for the client, which calls again with the answers. For the server, not for agents.
+    """Ends a call that needs the client's answers, with which the client calls again. For the server, not for agents.
 
     Not an Exception, so that an agent's ``except Exception`` does not catch it.
     """
@@ -61,11 +61,10 @@ class MCPContext:
     request_id: str | int | None = None
     """The client's id of the request."""
     protocol_version: str | None = None
-    """The protocol revision that the client speaks."""
     client_info: Mapping[str, Any] = {}
     """The client's own name and version."""
     client_capabilities: Mapping[str, Any] = {}
-    """The capabilities that the client declared; see `supports`."""
+    """The client's declared capabilities; see `supports`."""
     answers: Mapping[str, dict[str, Any]] = {}
     """Answers that came with the request, for an agent that returns ``{"resultType": "input_required", …}`` itself."""
     request_state: str | None = None
@@ -74,11 +73,11 @@ class MCPContext:
     def __init__(self) -> None:
         self._asked: dict[str, int] = {}
         self.scope = CancelScope()
-        """Calls to MCP servers within this scope are cancelled with the request."""
+        """Calls to MCP servers in this scope are cancelled with the request."""
 
     @property
     def cancelled(self) -> bool:
-        """Whether the client has cancelled the request or disconnected. A long call should check it now and then."""
+        """Whether the client has cancelled the request or disconnected. A long call should check it repeatedly."""
         return self.scope.cancelled
 
     def raise_if_cancelled(self) -> None:
@@ -87,9 +86,9 @@ class MCPContext:
             raise MCPRequestCancelled
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
-        """Run `callback` on another thread if the request is cancelled. It must be quick.
+        """Run `callback` on another thread if the request is cancelled. It must return at once.
 
-        Calls to MCP servers need no callback: they are cancelled with the request.
+        Calls to MCP servers need no callback, because they are cancelled with the request.
         """
         self.scope.on_cancel(callback)
 
@@ -111,7 +110,7 @@ class MCPContext:
         return self._ask_one("elicitation/create", {"message": message, "requestedSchema": schema}, key)
 
     def elicit_url(self, message: str, url: str, *, key: str | None = None) -> dict[str, Any]:
-        """Send the user to a page: ``{"action": ...}`` says whether the user agreed to go there."""
+        """Send the user to a page. ``{"action": ...}`` is whether the user agreed to go there."""
         key = self._key("elicitation/create", key)
         params = {"mode": "url", "message": message, "url": url, "elicitationId": f"{self.request_id}-{key}"}
         return self._ask_one("elicitation/create", params, key)
@@ -127,7 +126,7 @@ class MCPContext:
         return self._ask_one("sampling/createMessage", params, key)
 
     def list_roots(self, *, key: str | None = None) -> list[dict[str, Any]]:
-        """The folders on which the client lets its servers work: ``{"uri", "name"}`` each."""
+        """The folders to which the client gives its servers access, each as ``{"uri", "name"}``."""
         roots: list[dict[str, Any]] = self._ask_one("roots/list", {}, key).get("roots") or []
         return roots
 
@@ -155,7 +154,10 @@ current_mcp_context: ContextVar[MCPContext | None] = ContextVar("gaia_mcp_contex
 
 
 class ServableAgent(Protocol):
-    """The methods of `MCPAgent` that a server calls. `gaia.mcp.mcp_bridge.MCPBridge` has them for several agents."""
+    """The methods of `MCPAgent` that a server calls.
+
+    `gaia.mcp.mcp_bridge.MCPBridge` implements them for several agents.
+    """
 
     def offers_mcp(self, what: str) -> bool: ...
     def get_mcp_server_info(self) -> dict[str, Any]: ...

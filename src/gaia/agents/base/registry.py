@@ -24,12 +24,12 @@ from gaia.runtime.locks import lock_held_over_forks
 _Table = dict[str, Entry]
 
 _lock = lock_held_over_forks()
-"""Owns all views and their writes to shared registries. Taken with `_holding`."""
+"""Guards all views and their writes to shared registries. Taken with `_holding`."""
 
 _dropped: queue.SimpleQueue[tuple[_SharedRegistry, _Table]] = queue.SimpleQueue()
 """Own entries of agents that were garbage-collected. The next thread with the lock withdraws them.
 
-A finalizer must not wait for the lock: its thread may hold another lock for which this lock's holder waits.
+A finalizer must not wait for the lock, because its thread may hold another lock that the holder of this one needs.
 """
 
 
@@ -58,7 +58,7 @@ def _drop(shared: _SharedRegistry, table: _Table) -> None:
 
 
 class ToolRegistry(MutableMapping[str, Entry]):
-    """The tools of one agent, by the names under which it can call them. Thread-safe.
+    """The tools of one agent, by the names under which the agent calls them. Thread-safe.
 
     Iteration, and the views of `keys`, `values` and `items`, use a snapshot.
     """
@@ -66,7 +66,7 @@ class ToolRegistry(MutableMapping[str, Entry]):
     def __init__(self, shared: dict[str, Entry] | None = None) -> None:
         self._own: _Table = {}
         self._bound: _Table = {}
-        """The agent's own tools of the decorator. Other agents find them in the shared registry too."""
+        """The agent's own tools from the decorator. Other agents also find them in the shared registry."""
         self.server_order: Callable[[], list[str]] = list
         """Returns the agent's MCP servers in listing order. Called without the lock."""
         entries = _TOOL_REGISTRY if shared is None else shared
@@ -122,7 +122,8 @@ class ToolRegistry(MutableMapping[str, Entry]):
     def copy(self) -> dict[str, Entry]:
         """A snapshot of the visible tools: native tools in the order of registration, then the agent's own entries.
 
-        Tools of MCP servers follow `server_order`, then their server's order: models cache equal beginnings of prompts.
+        Tools of MCP servers follow `server_order`, then their server's order, because models cache equal beginnings of
+        prompts.
         """
         servers = {name: position for position, name in enumerate(self.server_order())}
 
@@ -142,11 +143,11 @@ class ToolRegistry(MutableMapping[str, Entry]):
             return {**others, **dict(sorted(self._own.items(), key=position))}
 
     def collecting(self) -> AbstractContextManager[None]:
-        """Bind tools to this agent that the `tool` decorator registers inside, in this thread."""
+        """Bind tools to this agent that the `tool` decorator registers in this block, in this thread."""
         return collect_tools(self._bind)
 
     def adopt(self, belongs: Callable[[Entry], bool]) -> None:
-        """Make entries of the shared registry own that have no owner and for which `belongs` is true."""
+        """Take over entries of the shared registry that have no owner and for which `belongs` is true."""
         with _holding():
             for key, entry in self._shared.entries.copy().items():
                 if self._shared.owner(key) is None and belongs(entry):
@@ -154,7 +155,6 @@ class ToolRegistry(MutableMapping[str, Entry]):
                     self._shared.place(key, self._own)
 
     def discard(self, belongs: Callable[[Entry], bool]) -> None:
-        """Remove the own entries for which `belongs` is true."""
         with _holding():
             for key in [key for key, entry in self._own.items() if belongs(entry)]:
                 del self[key]
@@ -165,7 +165,7 @@ class ToolRegistry(MutableMapping[str, Entry]):
 
 
 class _SharedRegistry:
-    """A registry that several agents share, and the owner of each entry: an agent's table of own entries.
+    """A registry that several agents share, with the owner of each entry: an agent's table of own entries.
 
     The caller holds `_lock`.
     """
@@ -173,16 +173,16 @@ class _SharedRegistry:
     def __init__(self, entries: dict[str, Entry]) -> None:
         self.entries = entries
         self._placed: dict[str, tuple[Entry, _Table]] = {}
-        """The owners' entries in `entries`. An entry that other code has replaced since has no owner."""
+        """The owners' entries in `entries`. An entry that other code has replaced has no owner."""
         self._waiting: dict[str, list[_Table]] = {}
-        """By name: the agents that wait for a taken name, the longest-waiting first."""
+        """By name: the agents that wait for a taken name, in order of waiting."""
 
     def owner(self, key: str) -> _Table | None:
         placed = self._placed.get(key)
         return placed[1] if placed is not None and self.entries.get(key) is placed[0] else None
 
     def offer(self, key: str, table: _Table) -> None:
-        """Place the owner's entry if the name is free or the owner's; otherwise the owner waits for the name."""
+        """Place the owner's entry if the name is free or its own; otherwise the owner waits for the name."""
         if key not in self.entries or self.owner(key) is table:
             self.place(key, table)
         elif not any(other is table for other in self._waiting.get(key, ())):
@@ -211,4 +211,4 @@ class _SharedRegistry:
 
 
 _shared_registries: weakref.WeakValueDictionary[int, _SharedRegistry] = weakref.WeakValueDictionary()
-"""By the identity of the entries, which the object keeps alive. Owned by `_lock`."""
+"""By the identity of the entries, which the object keeps alive. Guarded by `_lock`."""

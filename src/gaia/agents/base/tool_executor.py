@@ -1,7 +1,7 @@
-"""`ToolExecutor` makes a model's tool calls, and `ResultBudget` shortens their results for the model.
+"""`ToolExecutor` makes a model's tool calls, and `ResultBudget` shortens their results.
 
-A result beyond the budget reaches the model as its head and its tail. A private file has the full text, and the model
-is given its path, so that a tool that reads files can look further.
+The model receives only the head and the tail of a result beyond the budget. A private file has the full text, and the
+model gets its path for tools that read files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ logger = get_logger(__name__)
 
 
 class CallNotMade(Exception):
-    """A call that is not made. The message is for the model; `tool` is the tool's key if it was found."""
+    """A call that is not made. The message is for the model.
+
+    `tool` is the tool's key, or the model's name if no tool was found.
+    """
 
     def __init__(self, message: str, tool: str, outcome: Outcome = "error") -> None:
         super().__init__(message)
@@ -53,7 +56,7 @@ class PreparedCall:
     def under_way(self) -> Iterator[None]:
         """Let `ToolExecutor.execute` skip the preparation and confirmation of this call.
 
-        It cannot be a parameter, because `Agent._execute_tool` and its overrides are in between.
+        A context variable is used because `Agent._execute_tool` and its overrides are in between.
         """
         token = _under_way.set(self)
         try:
@@ -79,12 +82,12 @@ class ToolExecutor:
     gate: ConfirmationGate
     console: Console
     explain_missing: Callable[[str], str | None] = lambda _: None
-    """Explains why a tool is missing that may come later; None if the name is unknown."""
+    """Explains why a tool is missing that may appear later; None for an unknown name."""
 
     def execute(self, name: str, arguments: dict[str, Any]) -> Any:
         """Make a call and return the tool's result.
 
-        A failure is returned as ``{"status": "error", "error": message}``. Only KeyboardInterrupt and SystemExit are
+        A failure is returned as ``{"status": "error", "error": message}``; only KeyboardInterrupt and SystemExit are
         raised.
         """
         try:
@@ -118,7 +121,7 @@ class ToolExecutor:
         return PreparedCall(key, dict(arguments), entry)
 
     def confirm(self, call: PreparedCall) -> None:
-        """Ask for a confirmation if the policy requires one and it was not given. Raises `CallNotMade`."""
+        """Ask for a confirmation if the policy requires one and none was given. Raises `CallNotMade`."""
         if not call.confirmed:
             if refusal := self.gate.refusal(call.key, call.entry, call.arguments):
                 raise CallNotMade(refusal, call.key, "refused")
@@ -131,7 +134,7 @@ class ToolExecutor:
             return call.entry["function"](**arguments)
 
     def _prepared(self, name: str, arguments: object) -> PreparedCall | None:
-        """The prepared call under way, unless its tool, its arguments or the registry's entry have changed."""
+        """The prepared call under way, unless its tool, its arguments or its registry entry have changed."""
         call = _under_way.get()
         if call is None or call.key != name or call.arguments != arguments:
             return None
@@ -139,7 +142,6 @@ class ToolExecutor:
 
 
 def error_result(message: str) -> dict[str, Any]:
-    """The text for the model instead of a result."""
     return {"status": "error", "error": message}
 
 
@@ -161,8 +163,8 @@ def _argument_problem(
     if missing:
         problems.append(f"missing required: {', '.join(missing)}")
     unknown = [str(key) for key in arguments if key not in parameters]
-    # A function that takes any keyword checks them itself. So do MCP tools: their schemas may allow more than they
-    # list.
+    # A function that takes any keyword checks its arguments itself. So do MCP tools, whose schemas may allow more than
+    # they list.
     if unknown and not takes_any_keyword(function):
         problems.append(f"unknown: {', '.join(unknown)}")
     if not problems:
@@ -175,18 +177,18 @@ _HEAD_SHARE = 2 / 3
 
 
 def text_of_result(result: Any) -> str:
-    """A tool's return value as text for a model: text unchanged, anything else as JSON if possible."""
+    """A tool's return value as text for a model: text unchanged, other values as JSON if possible."""
     if isinstance(result, str):
         return result
     try:
         return json.dumps(result, ensure_ascii=False, default=str)
     except (TypeError, ValueError, RecursionError):
-        # Keys that are not text, or a structure that contains itself.
+        # The keys are not text, or the structure contains itself.
         return repr(result)
 
 
 class ResultBudget:
-    """Shortens texts of more than `max_bytes` bytes of UTF-8. Thread-safe.
+    """Shortens texts of more than `max_bytes` bytes in UTF-8. Thread-safe.
 
     Full texts are kept in `directory`, or in a temporary directory that is deleted with this object or the process.
     """
@@ -199,7 +201,7 @@ class ResultBudget:
         self._lock = reentrant_lock()
 
     def fit(self, text: str, tool: str) -> str:
-        """`text` itself if it is short enough, else its head and its tail around a note about the full text.
+        """`text` if it is short enough, else its head and its tail around a note about the full text.
 
         Head and tail together have at most `max_bytes` bytes; the note is extra.
         """
@@ -220,12 +222,12 @@ class ResultBudget:
         try:
             return f"the full text is in {self._save(data, tool)}"
         except OSError as error:
-            # A full disk makes the result shorter, but does not fail the call.
+            # A full disk makes the result shorter, but the call does not fail.
             return f"the full text could not be saved: {error.strerror or error}"
 
     def _save(self, data: bytes, tool: str) -> Path:
         safe = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in tool)[:64]
-        # mkstemp makes a file that only its owner may read, and never follows a link of that name.
+        # mkstemp makes a file that only its owner may read, and never follows a link with its name.
         descriptor, path = tempfile.mkstemp(prefix=f"{safe}-", suffix=".txt", dir=self._folder())
         with open(descriptor, "wb") as file:
             file.write(data)

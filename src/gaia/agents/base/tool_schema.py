@@ -1,4 +1,4 @@
-"""The ``tools`` of a chat request: how a model is told about tools.
+"""The ``tools`` of a chat request, which describe the tools to a model.
 
 A tool of an MCP server has its server's JSON Schema, unchanged. A native tool's schema is made from its registry entry
 and the annotations of its function.
@@ -26,14 +26,13 @@ _MAX_NAME_LENGTH = 64
 def api_names(keys: Iterable[str]) -> dict[str, str]:
     """Registry keys by the names that chat endpoints accept for them.
 
-    An acceptable key, such as an MCP tool's, is its own name. In any other, ``_`` replaces forbidden characters, and a
+    An acceptable key, such as an MCP tool's, is its own name. In other keys, ``_`` replaces forbidden characters, and a
     hash of the original is appended.
     """
     return {name_for_api(key): key for key in keys}
 
 
 def name_for_api(key: str) -> str:
-    """One name of `api_names`."""
     if _ALLOWED.fullmatch(key):
         return key
     ending = "_" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8]
@@ -41,7 +40,6 @@ def name_for_api(key: str) -> str:
 
 
 def tool_definition(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """One element of ``tools``."""
     description = str(entry.get("description") or "").strip()
     if name.startswith(f"mcp_{entry.get('_mcp_server')}_"):
         # The name already contains the server.
@@ -53,11 +51,11 @@ def tool_definition(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def input_schema(entry: Mapping[str, Any]) -> Schema:
-    """The JSON Schema of the arguments of a tool, always for an object."""
+    """The JSON Schema of a tool's arguments, always for an object."""
     schema = entry.get("_mcp_input_schema")
     if not isinstance(schema, dict):
         schema = _native_schema(entry)
-    # Endpoints require both members, and not every server writes them.
+    # Endpoints require both members, which some servers leave out.
     if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
         schema = {**schema, "type": "object", "properties": schema.get("properties") or {}}
     return schema
@@ -81,13 +79,13 @@ def _native_schema(entry: Mapping[str, Any]) -> Schema:
 
 
 def takes_any_keyword(function: Callable[..., Any]) -> bool:
-    """Whether the function checks keywords itself, or does not declare its parameters."""
+    """Whether the function takes any keyword, or does not declare its parameters."""
     parameters = _declared_parameters(function)
     return parameters is None or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
 def _declared_parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
-    """The parameters by name; None for a function that does not declare them, such as some written in C."""
+    """The parameters by name; None for a function that does not declare them, such as one written in C."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -113,7 +111,7 @@ def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def schema_of(annotation: Any) -> Schema:
-    """The JSON Schema for an annotation; empty if it allows anything, or if msgspec does not know it.
+    """The JSON Schema for an annotation; empty if it allows any value, or if msgspec does not know it.
 
     A text in ``Annotated`` is the description.
     """
@@ -129,7 +127,7 @@ _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", types.NoneType: "
 
 
 def _plain(schema: Schema, definitions: Mapping[str, Schema], within: tuple[str, ...] = ()) -> Schema:
-    """`schema` without references, with members that endpoints require: types beside enums, and items of arrays."""
+    """`schema` without references, with the members that endpoints require: types beside enums, and items of arrays."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         if name in within:
@@ -162,6 +160,6 @@ def _one_or_all(names: Iterable[str]) -> str | list[str]:
 
 
 def _with_items(schema: Schema) -> Schema:
-    # Not all endpoints support tuples, whose items msgspec describes one by one.
+    # Some endpoints do not support tuples, whose items msgspec describes one by one.
     unspecific = schema.get("type") == "array" and not isinstance(schema.get("items"), dict)
     return {"type": "array", "items": {}} if unspecific else schema

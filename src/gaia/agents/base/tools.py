@@ -32,9 +32,9 @@ from contextvars import ContextVar
 from typing import Any, Literal, TypeVar, overload
 
 _TOOL_REGISTRY: dict[str, dict[str, Any]] = {}
-"""The registry of the process: tools of the `tool` decorator, and of every agent as far as names are free.
+"""The registry of the process: tools of the `tool` decorator, and every agent's tools as far as their names are free.
 
-Iterate over a copy (``_TOOL_REGISTRY.copy()``): tools of MCP servers come and go on other threads.
+Iterate over a copy (``_TOOL_REGISTRY.copy()``), because other threads add and remove tools of MCP servers.
 """
 
 _MCP_PREFIX = "mcp_"
@@ -93,9 +93,9 @@ def tool(
     and the description its docstring up to the first section (``Args:``, ``Returns:`` …). Types come from the
     annotations, descriptions of parameters from the ``Args:`` section; a parameter without a default is required.
 
-    `atomic` says that one call of the tool is a complete task, with nothing to plan around it. `requires_confirmation`
-    marks a tool whose calls a person should see first; see `gaia.agents.base.confirmation`. A second tool of the same
-    name replaces the first, so that a module can be reloaded.
+    `atomic`: one call of the tool is a complete task, without further planning. `requires_confirmation` marks a tool
+    whose calls a person should see first; see `gaia.agents.base.confirmation`. A second tool of the same name replaces
+    the first, so that a module can be reloaded.
     """
 
     def register(function: _Function) -> _Function:
@@ -120,7 +120,7 @@ def tool(
 
 @contextlib.contextmanager
 def collect_tools(collector: Callable[[str, dict[str, Any]], object]) -> Iterator[None]:
-    """Pass the name and the entry of each tool that is registered inside, in this thread, to `collector`."""
+    """Pass the name and the entry of each tool that this thread registers in the block to `collector`."""
     token = _collector.set(collector)
     try:
         yield
@@ -130,7 +130,7 @@ def collect_tools(collector: Callable[[str, dict[str, Any]], object]) -> Iterato
 
 @contextlib.contextmanager
 def viewed_through(registry: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
-    """Make `get_tool_display_name` look names up in the working agent's registry."""
+    """Make `get_tool_display_name` use the working agent's registry."""
     token = _view.set(registry)
     try:
         yield
@@ -141,7 +141,7 @@ def viewed_through(registry: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
 def get_tool_display_name(tool_name: str) -> str:
     """The name for people: ``tool (server)`` for a tool of an MCP server, any other name unchanged.
 
-    Called from an agent's console or tools, it uses the agent's registry, otherwise the process's.
+    In an agent's console or tools, it is looked up in the agent's registry, otherwise in the process's.
     """
     registry = _view.get()
     entry = (_TOOL_REGISTRY if registry is None else registry).get(tool_name)
@@ -182,7 +182,7 @@ def _aliases(key: str, entry: Mapping[str, Any]) -> tuple[list[str], list[str], 
     if "_mcp_tool_name" not in entry:
         return [key], [], []
     bare = str(entry["_mcp_tool_name"])
-    # The key may be shortened or cleaned; this is the name that the server's operator knows.
+    # The key may be shortened or cleaned. This is the name that the server's operator knows.
     qualified = f"{entry.get('_mcp_server')}_{bare}"
     allowed = entry.get("_mcp_aliases", (qualified, bare))
     full = [key.removeprefix(_MCP_PREFIX), *([qualified] if qualified in allowed else [])]
@@ -250,7 +250,7 @@ _NAME_WORDS = {
 
 
 def _type_word(annotation: Any) -> str:
-    """The JSON type of an annotation. Several are joined with ``|`` and None is dropped, as for MCP tools."""
+    """The JSON type of an annotation. Several types are joined with ``|``, without None, as for MCP tools."""
     origin = typing.get_origin(annotation)
     if origin in {typing.Union, types.UnionType}:
         members = (member for member in typing.get_args(annotation) if member is not types.NoneType)
