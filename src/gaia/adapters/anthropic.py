@@ -1,6 +1,6 @@
 """The tools of MCP servers for Anthropic's messages.
 
-The package ``anthropic`` is not needed: definitions, calls and results are the dicts and objects of its API.
+The package ``anthropic`` is not required: definitions, calls and results are the dicts and objects of its API.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["anthropic_tools", "run_tool_call", "run_tool_call_async"]
 
 
 def anthropic_tools(manager: Manager) -> list[Any]:
-    """The ``tools`` of a request: the present tools of `manager`, so ask again for each request.
+    """The ``tools`` of a request: the present tools of `manager`. Call this for each request.
 
     Dicts of the API have the type `Any`, here and below, so that a type checker accepts them as types of the package
     ``anthropic``.
@@ -54,7 +54,7 @@ def _requested(tool_use: Any) -> tuple[str, dict[str, Any]]:
 def _answer(manager: Manager, tool_use: Any, result: ToolResult) -> dict[str, Any]:
     block = {"type": "tool_result", "tool_use_id": member(tool_use, "id")}
     if result.is_error:
-        # The API then accepts only text.
+        # The API accepts only text with an error.
         safe = is_safe(manager, member(tool_use, "name"))
         return {**block, "content": text_for_model(result, safe_to_repeat=safe), "is_error": True}
     content = parts_for_model(

@@ -1,6 +1,6 @@
-"""The arguments of tools, for frameworks that cannot use their JSON Schema directly. The functions are thread-safe.
+"""Arguments of tools, for frameworks that cannot use the tools' JSON Schema directly. Thread-safe.
 
-Some frameworks take a pydantic model, some take properties one by one, and some require every argument and allow null.
+Some frameworks take a pydantic model, some take single properties, and some require every argument and allow null.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _TYPES = ("string", "number", "integer", "boolean", "array", "object")
 
 _MAX_DEPTH = 64
 _MAX_NODES = 10_000
-"""Limits of a schema after inlining. Schemas come from servers, and references can fan out."""
+"""The limits of an inlined schema. Schemas come from servers, and references can fan out."""
 
 
 def inlined_schema(tool: MCPTool) -> dict[str, Any]:
     """The JSON Schema of the tool's arguments without references: each ``$ref`` is replaced by its target.
 
-    It is always for an object, with ``properties``. A recursive ``$ref``, and one to another document or to nowhere, is
-    left out, which permits anything. If the schema would become too large, only the names of the properties stay. The
+    It is always for an object, with ``properties``. A recursive or dangling ``$ref``, or one to another document, is
+    left out, which permits any value. If the schema becomes too large, only the names of the properties stay. The
     server checks the arguments itself.
     """
     try:
@@ -45,8 +45,8 @@ def inlined_schema(tool: MCPTool) -> dict[str, Any]:
 def arguments_model(schema: Mapping[str, Any]) -> type[pydantic.BaseModel]:
     """A pydantic model that accepts any arguments unchanged, and describes itself with `schema`.
 
-    The server checks the arguments. A model with a field for each of them would check and change them first: it would
-    add null for missing ones, and refuse values that it cannot express.
+    The server checks the arguments. A model with a field for each argument would change them first: it would add null
+    for missing ones, and refuse values that it cannot express.
     """
     import pydantic
 
@@ -61,7 +61,7 @@ def arguments_model(schema: Mapping[str, Any]) -> type[pydantic.BaseModel]:
 
 
 def accepts_null(schema: object) -> bool:
-    """Whether a property with this schema, which has no references, may be null."""
+    """Whether a property with this schema, which must have no references, may be null."""
     if not isinstance(schema, Mapping):
         return schema is True
     if "type" in schema:
@@ -75,7 +75,7 @@ def accepts_null(schema: object) -> bool:
 
 
 def without_nulls(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """`arguments` without nulls that, by the `inlined_schema`, may only be left out."""
+    """`arguments` without nulls that the `inlined_schema` does not allow."""
     properties, required = schema["properties"], schema["required"]
     return {
         name: value
@@ -87,7 +87,7 @@ def without_nulls(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> di
 def flat_properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The properties of an `inlined_schema`, each with its ``type``, a ``description`` and, if optional, ``nullable``.
 
-    A property with several types has a list of them; one without a type has all.
+    A property with several types has a list of them; a property without a type has all types.
     """
     return {
         name: _flat(value if isinstance(value, Mapping) else {}, optional=name not in schema["required"])
@@ -99,13 +99,13 @@ def _flat(schema: Mapping[str, Any], *, optional: bool) -> dict[str, Any]:
     anyof = schema.get("anyOf")
     branches = [one for one in anyof if isinstance(one, Mapping)] if isinstance(anyof, list) else []
     branches = [one for one in branches if one.get("type") != "null"]
-    # A nullable value with one alternative is treated as that alternative.
+    # A nullable value with one alternative counts as that alternative.
     flat = dict(branches[0]) if len(branches) == 1 else {}
     flat |= {name: value for name, value in schema.items() if name != "anyOf"}
     kinds = [_types(flat)] if "type" in flat else [_types(branch) for branch in branches]
     types = [kind for kind in _TYPES if any(kind in named for named in kinds)] if all(kinds) else []
     if "number" in types and len(types) > 1 and "integer" not in types:
-        # Every integer is a number, but frameworks forget that in lists.
+        # Every integer is a number, but frameworks do not apply that within lists.
         types.append("integer")
     flat["type"] = types[0] if len(types) == 1 else types or list(_TYPES)
     flat["description"] = flat["description"] if isinstance(flat.get("description"), str) else ""
@@ -129,7 +129,7 @@ class _Inliner:
         self._nodes = 0
 
     def inlined(self, node: Any, within: tuple[str, ...], depth: int) -> Any:
-        """Inline `node`; `within` are the references that led to it."""
+        """`within` are the references that led to `node`."""
         self._nodes += 1
         if self._nodes > _MAX_NODES or depth > _MAX_DEPTH:
             raise _TooLarge

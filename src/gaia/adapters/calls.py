@@ -1,6 +1,6 @@
-"""Calls of tools in a model's terms: a name, and arguments that may be text. Thread-safe.
+"""Calls of tools as models make them: with a name, and with arguments that may be text. Thread-safe.
 
-The adapters of this package use these functions; adapters of your own may too.
+Applications may use these functions for adapters of their own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def listed(manager: Manager) -> list[MCPTool]:
 def call_tool(manager: Manager, name: str, arguments: dict[str, Any] | str | None) -> ToolResult:
     """Call a tool by its namespaced name; see `MCPClientManager.call_tool`.
 
-    Arguments as text are parsed; text that is not a JSON object gives an error whose ``error_type`` is
+    Arguments as text are parsed. Text that is not a JSON object gives an error with the ``error_type``
     ``invalid_arguments``.
     """
     try:
@@ -49,12 +49,11 @@ async def call_tool_async(manager: Manager, name: str, arguments: dict[str, Any]
 
 
 def is_safe(manager: Manager, name: str) -> bool:
-    """Whether the tool of this namespaced name is marked as safe to repeat; False if it is unknown."""
+    """Whether the tool with this namespaced name is marked as safe to repeat; False for an unknown tool."""
     return any(tool.namespaced_name == name and tool.safe_to_repeat for tool in listed(manager))
 
 
 def member(thing: Any, name: str, *default: Any) -> Any:
-    """A member of a dict or an object of a model's API."""
     if isinstance(thing, Mapping):
         return thing.get(name, *default) if default else thing[name]
     return getattr(thing, name, *default)

@@ -1,6 +1,6 @@
-"""`CallsInDoubt`: calls that a framework may repeat, although the server may have acted on the first one.
+"""`CallsInDoubt`: calls that a framework may repeat, although the server may have acted on them.
 
-The adapters of this package use it; adapters of your own may too.
+Applications may use it for adapters of their own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INTERRUPTED = "the call was interrupted before its answer came"
 
 
 class CallsInDoubt(Generic[Request]):
-    """The last 100 calls with an unknown outcome, of tools that are not safe to repeat. Thread-safe."""
+    """The last 100 calls with an unknown outcome whose tools are not safe to repeat. Thread-safe."""
 
     def __init__(self) -> None:
         self._calls: deque[tuple[Request, ToolResult]] = deque(maxlen=_KEPT)
@@ -47,7 +47,10 @@ class CallsInDoubt(Generic[Request]):
     def make_sync(
         self, tool: MCPTool, request: Request, repeats: Callable[[Request], bool], call: Callable[[], ToolResult]
     ) -> ToolResult:
-        """Like `make`, for a blocking `call`. A call that an exception such as KeyboardInterrupt ends is in doubt."""
+        """Like `make`, for a blocking `call`.
+
+        A call that ends with an exception such as KeyboardInterrupt is in doubt.
+        """
         if (earlier := self._earlier(repeats)) is not None:
             return earlier
         with self._noted(tool, request) as results:
@@ -59,7 +62,7 @@ class CallsInDoubt(Generic[Request]):
 
     @contextmanager
     def _noted(self, tool: MCPTool, request: Request) -> Iterator[list[ToolResult]]:
-        """Remember the call if the last of the results leaves its outcome unknown."""
+        """Remember the call if its last result leaves the outcome unknown."""
         results = [ToolResult.from_error(CallCancelled(_INTERRUPTED, delivery="unknown"))]
         try:
             yield results

@@ -20,8 +20,8 @@ except ImportError as error:
 def crewai_tools(manager: Manager) -> list[BaseTool]:
     """The present tools of `manager`, for the ``tools`` of an agent or a task; thread-safe.
 
-    CrewAI shows their names to models in lower case. If it would show several tools by one name, the later ones get a
-    number, such as ``_2``: otherwise it would call the first one for all of them.
+    CrewAI shows their names to models in lower case. If several tools would have the same name then, the later tools
+    get a number, such as ``_2``, because CrewAI would call the first tool for all of them.
     """
     offered = [(name_for_model(tool), tool) for tool in listed(manager)]
     plain_names = {sanitize_tool_name(name) for name, _ in offered}
@@ -36,23 +36,23 @@ def crewai_tools(manager: Manager) -> list[BaseTool]:
 
 
 def refresh(tools: list[BaseTool], manager: Manager) -> None:
-    """Replace the tools of `manager` in an agent's or a task's ``tools`` by its present ones; other tools stay.
+    """Replace the tools of `manager` in an agent's or a task's ``tools`` with its present ones; other tools stay.
 
-    It takes effect with the next task. Call it from the thread that uses the agent.
+    The change takes effect with the next task. Call it from the thread that uses the agent.
     """
     others = [tool for tool in tools if not (isinstance(tool, MCPServerTool) and tool.is_of(manager))]
     tools[:] = others + crewai_tools(manager)
 
 
 def never_cached(_arguments: Any = None, _result: Any = None) -> bool:
-    """A ``cache_function``: by default CrewAI answers an equal call with the earlier result."""
+    """A ``cache_function``. By default, CrewAI answers an equal call with the earlier result."""
     return False
 
 
 class MCPServerTool(BaseTool):
-    """One tool. Its result is a text; a failure is a ``ToolFailure``, which CrewAI records.
+    """A tool of a server. Its result is a text; a failure is a ``ToolFailure``, which CrewAI records.
 
-    It raises no exceptions, because CrewAI repeats a call that raises, up to five times.
+    It raises no exceptions, because CrewAI repeats a call that raises up to five times.
     """
 
     _manager: MCPClientManager
@@ -75,7 +75,6 @@ class MCPServerTool(BaseTool):
         self._manager, self._tool, self._schema = manager, tool, schema
 
     def is_of(self, manager: Manager) -> bool:
-        """Whether this tool is one of `manager`'s."""
         return self._manager is synchronous(manager)
 
     def _run(self, /, **arguments: Any) -> Any:

@@ -22,19 +22,18 @@ except ImportError as error:
     raise ImportError("gaia.adapters.google_adk needs google-adk: pip install google-adk") from error
 
 _Request: TypeAlias = tuple[tuple[str, str, str], str | None, str, int]
-"""(Run, tool and arguments); id of the call; path of the node; number of the attempt that makes the call."""
+"""(Run, tool and arguments); id of the call; path of the node; number of the attempt."""
 
 
 class MCPManagerToolset(BaseToolset):
     """The tools of `manager`, listed again at each step of a run. Never starts or stops servers, not even in `close`.
 
     ADK repeats a call when it resumes a run that was interrupted in the call, or retries the node of a workflow. A tool
-    that is not marked as safe to repeat is then not called again: the answer says that the outcome of the first call is
-    unknown.
+    that is not marked as safe to repeat is not called again: the answer tells that the first call's outcome is unknown.
     """
 
     def __init__(self, manager: Manager, *, tool_filter: ToolPredicate | list[str] | None = None) -> None:
-        """`tool_filter` is ADK's, for the names of the tools: this toolset shows only the tools that it selects."""
+        """`tool_filter` is ADK's own filter: this toolset shows only the tools that it selects by name."""
         super().__init__(tool_filter=tool_filter)
         self._manager = manager
         # Otherwise ADK would use the tools of the first step for the whole run.
@@ -48,9 +47,11 @@ class MCPManagerToolset(BaseToolset):
 
 
 class MCPManagerTool(BaseTool):
-    """One tool. It returns ``{"result": text or structured content}``, with pictures as parts under ``"images"``.
+    """A tool of a server.
 
-    A failure is ``{"error": text}``, and never an exception, after which ADK would call again.
+    It returns ``{"result": text or structured content}``, with pictures as parts under ``"images"``.
+
+    A failure is ``{"error": text}`` and never an exception, after which ADK would repeat the call.
     """
 
     def __init__(self, tool: MCPTool, manager: Manager, in_doubt: CallsInDoubt[_Request]) -> None:
@@ -67,14 +68,14 @@ class MCPManagerTool(BaseTool):
         )
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
-        """Call the tool. ADK uses this. Cancelling the task cancels the call."""
+        """Call the tool, for ADK. Cancelling the task cancels the call."""
         # `self.name` may have a prefix of ADK.
         name = name_for_model(self.tool)
         made = (tool_context.invocation_id, name, json.dumps(args, sort_keys=True, default=str))
         identity, step, attempt = tool_context.function_call_id, tool_context.node_path, tool_context.attempt_count
 
         def repeats(earlier: _Request) -> bool:
-            # A resumed run repeats the call under its id; each attempt of a node makes it under a new id.
+            # A resumed run repeats the call with its id. Each attempt of a node makes it with a new id.
             is_retried = earlier[2] == step and earlier[3] < attempt
             return earlier[0] == made and (earlier[1] == identity or is_retried)
 

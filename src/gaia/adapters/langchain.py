@@ -25,13 +25,13 @@ _IDENTITY = "mcp_tool_call_id"
 _Request: TypeAlias = tuple[object, ...]
 
 _in_doubt: CallsInDoubt[_Request] = CallsInDoubt()
-"""Shared by all tools, because an agent that continues from a checkpoint may have new tools."""
+"""Shared by all tools, because an agent that continues from a checkpoint may have new tool objects."""
 
 
 def langchain_tools(manager: Manager) -> list[StructuredTool]:
     """The present tools of `manager`, for ``create_agent``, ``ToolNode`` and ``bind_tools``.
 
-    They can be called synchronously and asynchronously. For a list that changes, call this again, or see
+    The tools can be called synchronously and asynchronously. To follow changes, call this again, or see
     `gaia.adapters.langchain_agents`.
     """
     return [
@@ -54,8 +54,8 @@ def langchain_tools(manager: Manager) -> list[StructuredTool]:
 class MCPStructuredTool(StructuredTool):
     """A tool of a server.
 
-    The ``ToolMessage`` of a call has texts and images as ``content``, and the whole `ToolResult` as ``artifact``, as a
-    dict. A failure is a message with ``status="error"``, never an exception.
+    The ``ToolMessage`` of a call has texts and images as ``content``, and the whole `ToolResult` (as a dict) as
+    ``artifact``. A failure is a message with ``status="error"``, never an exception.
 
     LangGraph runs a task again when it continues from a checkpoint, or by a ``RetryPolicy``. If the outcome of a call
     is unknown, the same task does not repeat it, unless the tool is marked as safe to repeat.
@@ -64,7 +64,7 @@ class MCPStructuredTool(StructuredTool):
     manager: SkipValidation[MCPClientManager] = Field(exclude=True, repr=False)
     tool: SkipValidation[MCPTool] = Field(exclude=True, repr=False)
 
-    # These take no other parameters, because LangChain would pass them its own `config` and `run_manager`.
+    # These methods take no other parameters, because LangChain would pass them its own `config` and `run_manager`.
     def _run(self, /, **arguments: Any) -> Any:
         request, repeats = self._request(arguments)
         call = functools.partial(self.manager.call_tool, self.name, arguments)
@@ -83,7 +83,7 @@ class MCPStructuredTool(StructuredTool):
         return self._output(await _in_doubt.make(self.tool, request, repeats, call))
 
     def _request(self, arguments: dict[str, Any]) -> tuple[_Request, Callable[[_Request], bool]]:
-        """The identity of a request when LangGraph runs a task again, and whether it repeats an earlier one."""
+        """The identity of a request, and whether it repeats an earlier one because LangGraph runs its task again."""
         metadata = ensure_config()["metadata"]
         task = metadata.get("langgraph_checkpoint_ns")
         request = task, metadata.get(_IDENTITY), self.name, json.dumps(arguments, sort_keys=True, default=str)

@@ -17,8 +17,8 @@ except ImportError as error:
 class MCPToolsMiddleware(AgentMiddleware):
     """Gives an agent the present tools of `manager` whenever the model is asked, and makes its calls of them.
 
-    ``create_agent(model, tools, middleware=[MCPToolsMiddleware(manager)])``, where `tools` are the agent's others. The
-    model can call a new tool in its next turn; a removed tool is no longer shown.
+    ``create_agent(model, tools, middleware=[MCPToolsMiddleware(manager)])``, where `tools` are the agent's other tools.
+    The model can call a new tool in its next turn; a removed tool is no longer shown.
     """
 
     def __init__(self, manager: Manager) -> None:
@@ -41,7 +41,7 @@ class MCPToolsMiddleware(AgentMiddleware):
         return request.override(tools=[*request.tools, *langchain_tools(self._manager)])
 
     def _with_tool(self, request: Any) -> Any:
-        """Add the tool of this name, if the agent has none of its own. LangChain answers a call of an unknown tool."""
+        """Add the tool with this name, if the agent has none. LangChain itself answers a call of an unknown tool."""
         if request.tool is not None:
             return request
         named = [tool for tool in langchain_tools(self._manager) if tool.name == request.tool_call["name"]]

@@ -20,14 +20,14 @@ except ImportError as error:
 def llama_index_tools(manager: Manager) -> list[FunctionTool]:
     """The present tools of `manager`, for the `tools` of an agent or of a model; thread-safe.
 
-    A result's ``blocks`` have its texts and images, its ``raw_output`` is the whole `ToolResult`, and ``is_error`` says
+    A result's ``blocks`` are its texts and images, ``raw_output`` is the whole `ToolResult`, and ``is_error`` tells
     whether the call failed.
     """
     return [_function_tool(synchronous(manager), tool) for tool in listed(manager)]
 
 
 class MCPToolRetriever(ObjectRetriever[FunctionTool]):
-    """All tools of a manager, for the ``tool_retriever`` of an agent, which asks for them at each step."""
+    """All tools of a manager, for the ``tool_retriever`` of an agent, which asks it for them at each step."""
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
@@ -46,7 +46,7 @@ def _function_tool(manager: MCPClientManager, tool: MCPTool) -> FunctionTool:
         blocks = parts_for_model(
             result,
             lambda text: TextBlock(text=text),
-            # Still encoded: code for a model's API decodes it if necessary.
+            # Still encoded, because the code for a model's API decodes it if necessary.
             lambda data, mime: ImageBlock(image=data.encode(), image_mimetype=mime),
             safe_to_repeat=tool.safe_to_repeat,
         )
@@ -65,5 +65,5 @@ def _function_tool(manager: MCPClientManager, tool: MCPTool) -> FunctionTool:
         return made
 
     metadata = ToolMetadata(description_for_model(tool), name, arguments_model(input_schema(tool)))
-    # Only a callback can return a `ToolOutput`; the function's own result would become a text.
+    # Only a callback can return a `ToolOutput`. The function's own result would become a text.
     return FunctionTool(call, metadata, acall, callback=whole, async_callback=awhole)

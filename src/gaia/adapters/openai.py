@@ -1,6 +1,6 @@
 """The tools of MCP servers for OpenAI's chat completions and responses, and for compatible endpoints.
 
-The package ``openai`` is not needed: definitions, calls and results are the dicts and objects of its API.
+The package ``openai`` is not required: definitions, calls and results are the dicts and objects of its API.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["openai_tools", "run_tool_call", "run_tool_call_async"]
 
 
 def openai_tools(manager: Manager, api: Literal["chat", "responses"] = "chat") -> list[Any]:
-    """The ``tools`` of a request: the present tools of `manager`, so ask again for each request.
+    """The ``tools`` of a request: the present tools of `manager`. Call this for each request.
 
     The two APIs write definitions differently: `api` is ``"chat"`` for ``client.chat.completions``, and ``"responses"``
     for ``client.responses``. The schemas are the servers' own, so they are not for the ``strict`` mode. Dicts of the

@@ -19,7 +19,7 @@ except ImportError as error:
 def function_tools(manager: Manager) -> list[FunctionTool]:
     """The present tools of `manager`, for ``Agent(tools=…)``.
 
-    A failure is a text in the tool's output; no call raises an exception.
+    A failure is a text in the tool's output. No call raises an exception.
     """
     return [_function_tool(manager, tool) for tool in listed(manager)]
 
@@ -29,7 +29,7 @@ class MCPManagerAgent(Agent[TContext]):
     """An ``Agent`` with its own `tools` and the tools of `mcp_manager`, listed again at each turn of a run."""
 
     mcp_manager: Manager | None = None
-    """The manager's owner starts and stops its servers. With None the agent has no such tools."""
+    """Its owner starts and stops its servers. None: the agent has no such tools."""
 
     async def get_mcp_tools(self, run_context: RunContextWrapper[TContext]) -> list[Tool]:
         """The tools of `mcp_servers`, and the present tools of `mcp_manager`."""

@@ -29,7 +29,7 @@ except ImportError as error:
     raise ImportError("gaia.adapters.pydantic_ai needs pydantic-ai: pip install pydantic-ai-slim") from error
 
 _ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
-"""Accepts any arguments, because the server checks them."""
+"""Accepts all arguments, because the server checks them."""
 
 
 class MCPManagerToolset(AbstractToolset[AgentDepsT]):
@@ -41,7 +41,7 @@ class MCPManagerToolset(AbstractToolset[AgentDepsT]):
     id: str | None = None
 
     def __init__(self, manager: Manager, *, id: str | None = None) -> None:
-        """`id` is the toolset's name among an agent's toolsets, which durable execution needs."""
+        """`id` is the toolset's name among an agent's toolsets. Durable execution needs it."""
         self._manager = manager
         self.id = id
 
@@ -76,7 +76,7 @@ def _definition(tool: MCPTool) -> ToolDefinition:
 
 
 def _schema(tool: MCPTool) -> dict[str, Any]:
-    """The schema of the arguments, reduced if pydantic-ai cannot use it: an unusable schema would end the run."""
+    """The schema of the arguments, reduced if pydantic-ai cannot use it, so that it does not end the run."""
     inlined = inlined_schema(tool)
     for schema in (input_schema(tool), inlined):
         try:
@@ -88,7 +88,7 @@ def _schema(tool: MCPTool) -> dict[str, Any]:
 
 
 def _output(result: ToolResult) -> Any:
-    """The structured content, if the rest is only text, which repeats it; else the texts and images."""
+    """The structured content if the other parts are only text, which repeats it; else the texts and images."""
     output: list[Any] = parts_for_model(
         result, str, lambda data, mime: BinaryContent(base64.b64decode(data), media_type=mime)
     )

@@ -1,6 +1,6 @@
-"""What a model sees of tools and of their results, for any framework. The functions are pure and thread-safe.
+"""Tools and their results as a model sees them, for any framework. The functions are pure and thread-safe.
 
-The adapters of this package use these functions; adapters of your own may too.
+Applications may use these functions for adapters of their own.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class InvalidArguments(MCPError, ValueError):
 def content_for_model(result: ToolResult, *, safe_to_repeat: bool = False) -> list[Shown]:
     """The texts and images of `result`, in the server's order; never empty.
 
-    Embedded resources count as texts and images. A text with type and size in bytes stands for any other block, such as
-    audio or an image that models do not accept. If there is no content, the result is the structured content as JSON.
+    Embedded resources count as texts and images. A text with type and size in bytes replaces any other block, such as
+    audio or an image type that models do not accept. Without content, the text is the structured content as JSON.
 
     A failure begins with a text ``Error: …``. If the call may have taken effect (``delivery`` is ``"unknown"``), the
     text tells the model not to repeat the call, unless it is `safe_to_repeat` (`MCPTool.safe_to_repeat`). If the call
@@ -75,7 +75,7 @@ def content_for_model(result: ToolResult, *, safe_to_repeat: bool = False) -> li
 
 
 def text_for_model(result: ToolResult, *, safe_to_repeat: bool = False) -> str:
-    """`content_for_model` as one text, for frameworks and models without images: images are named, not shown."""
+    """`content_for_model` as one text, for frameworks and models without images. Images are named, not shown."""
     parts = content_for_model(result, safe_to_repeat=safe_to_repeat)
     return "\n".join(part["text"] if part["type"] == "text" else _named("image", part, part["data"]) for part in parts)
 
@@ -95,12 +95,12 @@ def parts_for_model(
 
 
 def name_for_model(tool: MCPTool) -> str:
-    """The name for `MCPClientManager.call_tool`; for a tool without a manager its own name."""
+    """The name for `MCPClientManager.call_tool`; without a manager, the tool's own name."""
     return tool.namespaced_name or tool.name
 
 
 def description_for_model(tool: MCPTool) -> str:
-    """The tool's description, or else its title, or else its own name; never empty."""
+    """The tool's description, or else its title, or else its name; never empty."""
     return tool.description or tool.title or tool.name
 
 
@@ -109,13 +109,13 @@ def input_schema(tool: MCPTool) -> dict[str, Any]:
     schema = copy.deepcopy(tool.input_schema)
     schema["type"] = "object"
     if not isinstance(schema.get("properties"), dict):
-        # Endpoints require them, and not every server writes them.
+        # Endpoints require the member, and some servers leave it out.
         schema["properties"] = {}
     return schema
 
 
 def parse_arguments(written: dict[str, Any] | str | None) -> dict[str, Any]:
-    """The arguments of a call that a model wrote as JSON, or a dict. Empty text means no arguments.
+    """The arguments of a model's call, which may be JSON text or a dict. Empty text means no arguments.
 
     Raises `InvalidArguments` for anything that is not a JSON object.
     """
@@ -129,7 +129,7 @@ def _failure(result: ToolResult, safe_to_repeat: bool) -> str:
     if result.get("delivery") == "not_sent":
         advice = NO_EFFECT
     elif isinstance(code := result.get("code"), int) and code in _REJECTIONS:
-        # The server's own message says what was wrong with the call.
+        # The server's own message explains the problem with the call.
         return f"Error: {result.error}"
     else:
         advice = MAY_BE_REPEATED if safe_to_repeat else DO_NOT_REPEAT
@@ -155,7 +155,7 @@ def _shown(block: ContentBlock) -> Shown:
 
 
 def _is_base64(data: str) -> bool:
-    """Whether `base64.b64decode` accepts the data. Adapters call it without a check, and servers send anything."""
+    """Whether `base64.b64decode` accepts the data. Adapters decode without a check, and servers send any data."""
     try:
         return bool(base64.b64decode(data))
     except ValueError:

@@ -21,10 +21,10 @@ except ImportError as error:
 def smolagents_tools(manager: Manager, *, raise_errors: bool = False) -> list[MCPServerTool]:
     """The present tools of `manager`, for the `tools` of an agent; thread-safe.
 
-    Their names have ``_`` for ``-``, because smolagents requires identifiers.
+    Their names have ``_`` instead of ``-``, because smolagents requires identifiers.
 
     A failure is a text for the model that begins with ``Error:``. With `raise_errors` it is an `MCPError` with this
-    text, which ends the code that a ``CodeAgent`` runs. A ``ToolCallingAgent`` would then lose the results of the
+    text, which ends the running code of a ``CodeAgent``. A ``ToolCallingAgent`` would then lose the results of the
     parallel calls, and tell the model to try again.
     """
     offered = {name_for_model(tool): tool for tool in listed(manager)}
@@ -38,7 +38,7 @@ def smolagents_tools(manager: Manager, *, raise_errors: bool = False) -> list[MC
 
 
 def refresh(tools: dict[str, Tool], manager: Manager, *, raise_errors: bool = False) -> None:
-    """Replace the tools of `manager` in an agent's ``tools`` by its present ones; other tools stay."""
+    """Replace the tools of `manager` in an agent's ``tools`` with its present ones; other tools stay."""
     for name, tool in list(tools.items()):
         if isinstance(tool, MCPServerTool) and tool.manager is synchronous(manager):
             del tools[name]
@@ -46,7 +46,10 @@ def refresh(tools: dict[str, Tool], manager: Manager, *, raise_errors: bool = Fa
 
 
 class MCPServerTool(Tool):
-    """One tool. It returns the structured content if its server declares one, else an image, else a text."""
+    """A tool of a server.
+
+    It returns the structured content if the server declares a schema, else an image or a text.
+    """
 
     skip_forward_signature_validation = True
     output_type = "object"

@@ -23,7 +23,7 @@ except ImportError as error:
     raise ImportError("gaia.adapters.strands needs strands-agents: pip install strands-agents") from error
 
 _CANCEL_SECONDS = 0.05
-"""Seconds between checks whether the agent was cancelled. `threading.Event` cannot wake an event loop."""
+"""Seconds between checks for cancellation, because a `threading.Event` cannot wake an event loop."""
 
 
 def strands_tools(manager: Manager) -> list[AgentTool]:
@@ -45,7 +45,7 @@ class MCPManagerPlugin(Plugin):
         self._manager = manager
 
     def init_agent(self, agent: Agent) -> None:
-        """Register the tools, and update them before each call of the model. Strands calls this."""
+        """Register the tools, and update them before each call of the model. For Strands."""
         self._update(agent)
         agent.add_hook(lambda event: self._update(event.agent), BeforeModelCallEvent)
 
@@ -62,7 +62,7 @@ class MCPManagerPlugin(Plugin):
 
 
 class MCPManagerTool(AgentTool):
-    """One tool. A failure is a result with ``status: "error"``, never an exception.
+    """A tool of a server. A failure is a result with ``status: "error"``, never an exception.
 
     A hook may let Strands repeat a call (``AfterToolCallEvent.retry``). If the outcome of the first call is unknown,
     the call is not repeated, unless the tool is marked as safe to repeat.
@@ -85,10 +85,11 @@ class MCPManagerTool(AgentTool):
         self._in_doubt: CallsInDoubt[object] = CallsInDoubt()
 
     async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **_: Any) -> ToolGenerator:
-        """Call the tool. Strands uses this. `Agent.cancel` cancels the call, and so does the end of the task."""
+        """Call the tool, for Strands. `Agent.cancel` cancels the call, and so does the end of the task."""
         arguments = tool_use["input"]
         call = functools.partial(self._call, arguments, invocation_state.get("agent"))
-        # A retry passes the same object again. Another request may have the same id, so the id does not identify it.
+        # A retry passes the same object again. The id does not identify a request, because another one may have the
+        # same id.
         result = await self._in_doubt.make(self.tool, arguments, lambda earlier: earlier is arguments, call)
         content = parts_for_model(result, lambda text: {"text": text}, _image, safe_to_repeat=self.tool.safe_to_repeat)
         status = "error" if result.is_error else "success"
