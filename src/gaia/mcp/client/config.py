@@ -57,6 +57,7 @@ class MCPConfig:
     untrusted: ProjectFile | None
     """The local file, if it was left out because the user has not trusted it."""
     load_report: LoadReport
+    """The loaded files, see `LoadReport`."""
     warnings: list[str]
     """Probable mistakes in the loaded files, such as misspelt keys. Each is a sentence that names the place."""
 
