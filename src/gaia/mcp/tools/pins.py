@@ -93,6 +93,7 @@ class ServerPins:
         self._section = _SECTIONS[kind]
 
     def of(self, kind: PinKind) -> ServerPins:
+        """The approved definitions of another kind, of the same server."""
         return ServerPins(self.file, self._key, kind)
 
     def read(self) -> dict[str, Pin] | None:
