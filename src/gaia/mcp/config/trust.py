@@ -53,6 +53,7 @@ class ProjectFile(msgspec.Struct, frozen=True):
     """A project's configuration file as it was read."""
 
     path: Path
+    """The file."""
     sha256: str
     """The hash of its content, in hexadecimal digits."""
     servers: dict[str, str]
