@@ -160,6 +160,7 @@ class ServerAuthorization:
                     loop.call_soon_threadsafe(task.cancel)
 
     def reopen(self) -> None:
+        """After `abort`: logins are possible again."""
         with self._run_lock:
             self._closed = False
 
