@@ -18,9 +18,11 @@ class Verdict(enum.StrEnum):
     """The result of a check, or of a whole diagnosis."""
 
     OK = "ok"
+    """Nothing is wrong."""
     WARN = "warn"
     """It works, but probably not as intended, or not for long."""
     FAIL = "fail"
+    """It does not work."""
     SKIPPED = "skipped"
     """There is nothing to check, or a check that it depends on has failed."""
 
@@ -31,11 +33,13 @@ class Check(msgspec.Struct, frozen=True):
     name: str
     """The subject of the check: ``command``, ``handshake`` and so on."""
     verdict: Verdict
+    """The result."""
     detail: str
     """The finding, in a sentence."""
     remedy: str | None = None
     """What the user can do about it."""
     seconds: float | None = None
+    """Its duration in seconds, if that is useful."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
