@@ -38,6 +38,7 @@ class FakeClock:
     # For the code under test.
 
     def monotonic(self) -> float:
+        """Seconds since an arbitrary moment."""
         return self._now
 
     def acquire(self, lock: Lock, deadline: float | None) -> bool:

@@ -30,6 +30,7 @@ class FakeCall:
     tool: str
     """The server's own name of the tool."""
     arguments: Json
+    """The arguments as they came."""
     generation: int
     """The number of the server's start, from 1."""
     meta: Json = dataclasses.field(repr=False)
@@ -78,9 +79,11 @@ class Collection(Generic[ItemT]):
         self._on_changed()
 
     def get(self, name: object) -> ItemT | None:
+        """The item of this name; None if it is not there."""
         return self._items.get(name) if isinstance(name, str) else None
 
     def definitions(self) -> list[Json]:
+        """The definitions for a listing."""
         return [item.definition for item in self._items.values()]
 
     def __iter__(self) -> Iterator[str]:

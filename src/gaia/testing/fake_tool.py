@@ -94,6 +94,7 @@ class FakePrompt(FakeItem):
 
     @classmethod
     def of(cls, prompt: FakePrompt | Callable[..., object]) -> FakePrompt:
+        """A prompt from a function."""
         return prompt if isinstance(prompt, FakePrompt) else cls(prompt)
 
     def run(self, arguments: Json, context: MCPContext) -> Json:
