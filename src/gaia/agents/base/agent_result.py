@@ -21,6 +21,7 @@ class Usage:
 
     @property
     def total_tokens(self) -> int:
+        """The sum of both."""
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -54,6 +55,7 @@ class Step:
     tool_calls: tuple[ToolCall, ...]
     """In the order of the model's answer."""
     usage: Usage
+    """Of this request."""
     duration: float
     """Seconds, including tool calls."""
 

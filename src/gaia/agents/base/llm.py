@@ -36,6 +36,7 @@ class LLMSettings:
     api_key: str | None = field(default=None, repr=False)
     """Else ``GAIA_LLM_API_KEY``; an endpoint without keys needs none."""
     stream: bool = True
+    """Whether the answer is sent piece by piece."""
     timeout: float = 600.0
     """Seconds without a byte from the endpoint after which a request fails."""
     max_retries: int = 2

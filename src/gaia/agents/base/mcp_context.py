@@ -61,6 +61,7 @@ class MCPContext:
     request_id: str | int | None = None
     """The client's id of the request."""
     protocol_version: str | None = None
+    """The protocol revision that the client speaks."""
     client_info: Mapping[str, Any] = {}
     """The client's own name and version."""
     client_capabilities: Mapping[str, Any] = {}

@@ -155,6 +155,7 @@ class ToolRegistry(MutableMapping[str, Entry]):
                     self._shared.place(key, self._own)
 
     def discard(self, belongs: Callable[[Entry], bool]) -> None:
+        """Remove the own entries for which `belongs` is true."""
         with _holding():
             for key in [key for key, entry in self._own.items() if belongs(entry)]:
                 del self[key]
