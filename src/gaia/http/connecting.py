@@ -25,7 +25,10 @@ Limit = Callable[[], float]
 
 
 async def connect(url: Url, settings: HttpSettings, deadline: Deadline) -> tuple[socket.socket, Stream | TlsStream]:
-    """The socket, and the stream over it, within `settings.connect_seconds`. Raises `ConnectFailed` and `TimedOut`."""
+    """The socket, and the stream over it. Raises `ConnectFailed` and `TimedOut`.
+
+    The name is looked up until the deadline; all else has `settings.connect_seconds` besides.
+    """
     proxy = settings.proxies.for_url(url)
     first = url if proxy is None else proxy.url
     place = first.address if proxy is None else f"the proxy {first.address}"

@@ -52,7 +52,7 @@ class FakeServer(InProcessServer):
         `tools` are functions, from which definitions are derived, or definitions, or both as `FakeTool`. `resources`
         are texts or bytes by URI, or functions that return them; `prompts` are functions. `protocol` is the server's
         revision: up to "2025-11-25" with a handshake, from "2026-07-28" on without one. `clock`, such as a `FakeClock`,
-        is the clock of the server and its clients.
+        is the clock of the server and its clients: of deadlines, backoff, health checks and delays.
 
         Raises ValueError for an invalid tool or an unknown revision.
         """

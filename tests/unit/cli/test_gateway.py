@@ -140,7 +140,7 @@ def test_missing_packages_are_named_before_anything_is_served(
 @pytest.mark.parametrize(
     ("option", "values", "expected"),
     [
-        ("--allow-origin", ["a.example", "https://a.example/", "https://", "*"], "an origin as browsers send it"),
+        ("--allow-origin", ["a.example", "ftp://a.example", "https://a.example/", "https://", "*"], "an origin as"),
         ("--allow-host", ["http://a.b", "a.b:80", "a.b/mcp", "*.b", ""], "without scheme, port and path, such as gw."),
         ("--trusted-proxy", ["proxy.example", ""], "an IP address or a network such as 10.0.0.0/8"),
     ],

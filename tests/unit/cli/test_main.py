@@ -323,6 +323,26 @@ def test_config_may_stand_before_or_after_the_command_where_it_wins(
     assert "other" not in shown
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["bench"],
+        ["trust"],
+        ["trust", "--list"],
+        ["gateway", "--print-client-config", "claude"],
+        ["list", "http://127.0.0.1:9/mcp"],
+    ],
+    ids=" ".join,
+)
+def test_a_file_that_is_named_has_to_exist_whether_it_is_read_or_not(
+    words: list[str], home: Path, tmp_path: Path, invoke: Invoke
+) -> None:
+    missing = str(tmp_path / "nope.json")
+    for result in (invoke(*words, "--config", missing), invoke("--config", missing, *words)):
+        assert result.exit_code == USAGE
+        assert f"{missing}: there is no such file" in result.stderr
+
+
 class TestLazyGroups:
     @pytest.fixture
     def group(self, monkeypatch: pytest.MonkeyPatch) -> typer.Typer:

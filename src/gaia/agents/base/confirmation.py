@@ -10,8 +10,12 @@ The policy decides which calls need a person:
 =============== ======================================================================================================
 
 A call that needs a person is refused if there is none to ask. The default policy is ``destructive`` with a person, and
-``marked`` without one. Any answer of the callback except True, also an exception, refuses the call, and the model is
-told. Annotations come from the server: they are only as trustworthy as the server.
+``marked`` without one. So without a person, tools whose servers say nothing about them can be used, and a tool that is
+marked destructive cannot, unless the application permits it. Under ``destructive``, ``destructiveHint: false`` does not
+exempt a tool.
+
+Any answer of the callback except True, also an exception, refuses the call, and the model is told. Annotations come
+from the server: they are only as trustworthy as the server.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
@@ -15,6 +15,7 @@ import pytest
 
 from gaia.mcp.errors import AnswerLost, CallTimeout, JsonRpcError, MCPError, Overloaded, ServerUnavailable, ToolDenied
 from gaia.mcp.gateway import Gateway
+from gaia.mcp.gateway.access.audit import Audit, AuditEntry
 from gaia.mcp.gateway.access.checks import Checks
 from gaia.mcp.gateway.access.clients_file import ClientsFile
 from gaia.mcp.gateway.access.gate import CircuitOpen
@@ -26,6 +27,7 @@ from gaia.mcp.gateway.methods import relaying
 from gaia.testing import FakeServer
 from tests.gateway.lines import asking
 from tests.tracing import Tracing
+from tests.waiting import PATIENCE
 
 
 class Request:
@@ -298,6 +300,27 @@ async def test_a_cancelled_call_leaves_a_line(tmp_path: Path) -> None:
         await asyncio.to_thread(server.wait_for_call)
         lines.send({"method": "notifications/cancelled", "params": {"requestId": number}})
     assert [(line["outcome"], line["delivery"]) for line in written(file)] == [("cancelled", "unknown")]
+
+
+async def test_a_call_that_is_cancelled_while_the_audit_holds_its_answer_has_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes: list[str] = []
+    held: asyncio.Future[Callable[[], None]] = asyncio.get_running_loop().create_future()
+
+    def hold(_: Audit, entry: AuditEntry, then: Callable[[], None]) -> None:
+        outcomes.append(entry.outcome)
+        held.set_result(then)
+
+    monkeypatch.setattr(Audit, "record", hold)
+    async with asking(Gateway({"a": FakeServer("a", tools=[echo])}, audit=tmp_path / "audit.jsonl")) as lines:
+        number, answer = lines.begin("tools/call", {"name": "a_echo", "arguments": {"text": "x"}})
+        let_go = await asyncio.wait_for(held, PATIENCE)
+        lines.send({"method": "notifications/cancelled", "params": {"requestId": number}})
+        let_go()
+        await lines.ask("tools/list")
+        assert not answer.done()
+    assert outcomes == ["ok"]
 
 
 def limited(**limit: Any) -> ClientsFile:
