@@ -176,12 +176,17 @@ class SubmittedRequest:
         requests.deadlines.watch(inputs)
 
     def _application_answered(self, inputs: InputRequests) -> None:
+        self._later(lambda: self._go_on(inputs))
+
+    def _go_on(self, inputs: InputRequests) -> None:
+        """Take the step that follows the answers. Does nothing a second time: an interruption repeats the report."""
         if self.under_way is not inputs:
-            # A second call must not send the request again.
             return
         self.under_way = None
-        error = inputs.error
-        self._later(lambda: self.input_arrived(inputs.answers) if error is None else self.fail(error))
+        if inputs.error is None:
+            self.input_arrived(inputs.answers)
+        else:
+            self.fail(inputs.error)
 
     def _later(self, task: Callable[[], None], submit: Callable[[Callable[[], None]], object] | None = None) -> None:
         """Run `task` soon: with `submit`, or on a thread for steps."""

@@ -1,5 +1,6 @@
 """Requests for which the server wants something first: any number of rounds, one result."""
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,7 @@ from gaia.mcp.errors import CallTimeout, InputMissing, InvalidResponse, ServerCr
 from gaia.mcp.requests.submitted_request import SubmittedRequest
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.runtime.cancellation import CancelScope
+from gaia.runtime.threads import DaemonPool
 from gaia.testing import FakeClock
 from tests.fake_transport import FakeChannel, FakeTransport, stateless_answers
 from tests.waiting import PATIENCE
@@ -125,6 +127,31 @@ class TestRounds:
         }
         asked.channel.answer(second, DONE)
         assert result.result(PATIENCE) == DONE
+
+    @pytest.mark.parametrize("is_posted", [False, True])
+    def test_an_interruption_when_all_is_answered_neither_loses_nor_repeats_it(
+        self, asked: Asked, monkeypatch: pytest.MonkeyPatch, is_posted: bool
+    ) -> None:
+        steps, submit = asked.client._engine.requests.steps, DaemonPool.submit
+        posted: list[object] = []
+
+        def interrupted(pool: DaemonPool, task: Callable[[], object], **options: Any) -> None:
+            posted.append(task)
+            is_second = pool is steps and len(posted) == 2
+            if not is_second or is_posted:
+                submit(pool, task, **options)
+            if is_second:
+                raise KeyboardInterrupt
+
+        future = asked.client.submit_tool("echo")
+        first = asked.round(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(steps, "submit", functools.partial(interrupted, steps))
+            asked.channel.answer(first, required(where=ROOTS))
+            asked.channel.answer(asked.round(2), DONE)
+            assert future.result(PATIENCE) == DONE
+        assert len(posted) == 3
+        assert len(asked.channel.requests("tools/call")) == 2
 
     def test_parallel_calls_never_mix_their_states(self, asked: Asked) -> None:
         results = {tool: asked.call(tool) for tool in ("one", "two", "three", "four")}
