@@ -1,5 +1,6 @@
 """The instruments, and what the gauges look at."""
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -51,6 +52,21 @@ class TestObserved:
 
         assert sums(figure) == {"time": 1}
         assert sums(figure) == {"time": 1, "git": 2}
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_forgets_the_servers() -> None:
+    server = Server("time", 1)
+    metrics.observed.add(server)
+    try:
+        child = os.fork()
+        if child == 0:
+            os._exit(len(metrics.observed.present()))
+        assert os.waitpid(child, 0)[1] == 0
+        assert server in metrics.observed.present()
+    finally:
+        metrics.observed.discard(server)
 
 
 class TestGauges:

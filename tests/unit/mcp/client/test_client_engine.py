@@ -3,14 +3,16 @@
 import gc
 import warnings
 from collections.abc import Callable
+from inspect import isfunction
 
 import pytest
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client import mcp_client as mcp_client_module
-from gaia.mcp.client.client_engine import WeakHooks
+from gaia.mcp.client.client_engine import _DROPPED, WeakHooks
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import CallCancelled
+from gaia.mcp.supervision.context import SupervisionHooks
 from gaia.mcp.supervision.events import ServerState, StateChanged
 from tests.fake_transport import FakeTransport
 from tests.waiting import PATIENCE, wait_until
@@ -79,6 +81,12 @@ class TestDropping:
 
 
 class TestWeakHooks:
+    def test_each_hook_has_an_answer_with_and_without_the_client(self) -> None:
+        hooks = {name for name, member in vars(SupervisionHooks).items() if isfunction(member) and name[0] != "_"}
+        assert vars(_DROPPED).keys() == hooks
+        assert all(hasattr(MCPClient("calc", FakeTransport())._engine, name) for name in hooks)
+        assert not _DROPPED.safe_to_repeat("echo")
+
     def test_without_the_client_nothing_is_told_and_waiting_calls_are_cancelled(self) -> None:
         client = MCPClient("calc", FakeTransport())
         hooks = WeakHooks(client._engine)

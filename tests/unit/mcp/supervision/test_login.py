@@ -240,6 +240,7 @@ class TestWithAPersonToAsk:
         with pytest.raises(NeedsAuthorization, match="the person said no"):
             server.call().result(PATIENCE)
         assert person.logins == 1
+        assert server.supervisor.condition.last_error == "the person said no"
 
     def test_nobody_is_asked_for_ever(self, supervise: Supervise, person: FakeAuthorization) -> None:
         server = supervise(authorization=person).started()
