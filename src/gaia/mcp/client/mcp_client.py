@@ -291,8 +291,8 @@ class MCPClient:
         runs in this thread. With `reset_timeout_on_progress` each progress notification restarts the call's timeout, up
         to `max_timeout`; None means the client's own setting.
 
-        Raises RuntimeError when the client is not connected, and ValueError for arguments that are not a dict of JSON
-        values, and for a `timeout` or `max_timeout` that is not above 0 and at most a year.
+        Raises RuntimeError before `connect` and after `disconnect`, and ValueError for arguments that are not a dict of
+        JSON values, and for a `timeout` or `max_timeout` that is not above 0 and at most a year.
         """
         return self._engine.tool_calls.call(tool_name, arguments, CallOptions(**options))
 
@@ -388,7 +388,7 @@ class MCPClient:
     def set_logging_level(self, level: str) -> None:
         """Receive the server's log messages of this severity and above, as `ServerLog` events; also after restarts.
 
-        Raises ValueError for a `level` that is not one of `LOG_LEVELS`, and NotOffered if the server does not send log
-        messages.
+        `level` is one of debug, info, notice, warning, error, critical, alert, emergency; anything else is a
+        ValueError. Raises NotOffered if the server does not send log messages.
         """
         self._run(self._engine.features.set_logging_level(level))

@@ -295,7 +295,8 @@ class MCPClientManager:
         True when all are. False after `timeout`, and at once when a server cannot become ready by itself: its
         configuration is unusable, it requires a login, its restart policy is ``never``, or it was disconnected. A
         server that has exited by itself counts as ready, because the next call starts it. Does not start servers: call
-        `load_from_config` first. Raises ValueError for a `timeout` that is not a duration.
+        `load_from_config` first; before that this is False at once, unless there are no servers to start. Raises
+        ValueError for a `timeout` that is not a duration.
         """
         require_wait(timeout)
         goal = self._engine.all_ready()

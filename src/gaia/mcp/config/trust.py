@@ -1,7 +1,8 @@
 """The list of projects' ``mcp_servers.json`` that the user trusts. Such a file names commands, so it could do harm.
 
-A file is trusted by its path and its content. The list is the user's own, ``~/.gaia/mcp_trusted.json``: ``{"version":
-1, "files": {path: {"sha256": …, "servers": {name: what it runs}, "key": …}}}``.
+A file is trusted by its path and its content, so a changed file has to be trusted again. The list is the user's own,
+``~/.gaia/mcp_trusted.json``:
+``{"version": 1, "files": {path: {"sha256": …, "servers": {name: what it runs}, "key": …}}}``.
 """
 
 from __future__ import annotations
