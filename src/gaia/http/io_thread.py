@@ -135,13 +135,18 @@ class IoThread:
 
     def post(self, action: Callable[[], object]) -> None:
         """Call `action` on the thread, after all actions posted before. Never waits."""
-        self._inbox.append(action)
         # This thread appends, then looks at `_asleep`; the I/O thread sets `_asleep`, then looks at the inbox. So at
         # least one of the two sees the other.
-        if self._asleep:
-            self._asleep = False
-            with contextlib.suppress(OSError):
-                self._waker.send(b"\0")
+        try:
+            self._inbox.append(action)
+        finally:
+            # A signal handler may raise an exception after any call, so none comes before the I/O thread is woken up.
+            if self._asleep:
+                self._asleep = False
+                try:  # noqa: SIM105
+                    self._waker.send(b"\0")
+                except OSError:
+                    pass
 
     def call_later(self, seconds: float, action: Callable[[], object]) -> None:
         async def later() -> None:

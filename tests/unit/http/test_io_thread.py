@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import socket
@@ -22,6 +23,8 @@ from gaia.http.request import HttpSettings
 from gaia.http.streams import Stream
 from gaia.http.url import Url
 from gaia.http.waits import IoThreadOnly, Job, Ready, Sleep, Turn, run, run_here
+from gaia.runtime.locks import Latch
+from tests.interruption import raise_within
 from tests.unit.http.conftest import PATIENCE, RawServer, Scripted, answering, ok, on_io
 from tests.waiting import wait_until
 
@@ -364,3 +367,16 @@ class TestItsLife:
         for _ in range(300):
             on_io(io, brief())[1].result(PATIENCE)
         assert len(io._timers) < 200
+
+
+def test_an_exception_within_post_does_not_leave_the_thread_asleep(io: IoThread) -> None:
+    """A signal handler may raise it, at any place."""
+    for place in itertools.count():
+        assert wait_until(lambda: io._asleep)
+        where = raise_within(lambda: io.post(lambda: None), place, ("gaia/http/io_thread.py",))
+        later = Latch()
+        io.post(later.open)
+        assert later.wait(PATIENCE), where
+        if not where:
+            break
+    assert place > 1
