@@ -46,14 +46,14 @@ _FIRST_WITHOUT_SESSIONS: Final = "2026-07-28"
 class LifecycleSpans:
     """Records for one supervisor, or for the driver's side of a placed server. `requested` is for any thread.
 
-    During a start or restart, its span is the current one in the supervisor's thread: messages, processes and log
+    During a start or restart, its span is the current one in the supervisor's thread, so messages, processes and log
     events of that time belong to it.
     """
 
     def __init__(self, observer: Observer, executor: Executor, *, has_thread: bool = True) -> None:
-        """`executor` runs the application's span processors, because the supervisor may not wait for them.
+        """`executor` runs the application's span processors, because the supervisor must not wait for them.
 
-        `has_thread`: the supervisor has a thread of its own. Otherwise `entered` makes the span the current one.
+        With `has_thread`, the supervisor has its own thread. Otherwise `entered` makes the span the current one.
         """
         self._observer = observer
         self._labels = {names.SERVER_NAME: observer.server}
@@ -68,11 +68,11 @@ class LifecycleSpans:
         self._by_standby = False
 
     def requested(self) -> None:
-        """For the thread that requests a start or stop: the next spans belong to its trace."""
+        """Let the next spans belong to the trace of the current thread, which requests a start or stop."""
         self._requested_in = contexts.get_current()
 
     def located(self, attributes: Attributes) -> None:
-        """Set where the server runs, as far as it is known, for the present and later spans."""
+        """Set the server's location, as far as it is known, for the present and later spans."""
         self._where = attributes
         for one in (self._episode, self._step):
             if one is not None:
@@ -84,15 +84,13 @@ class LifecycleSpans:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Make the present span the current one, on a thread that does other things too."""
+        """Make the present span the current one, on a thread that has other work too."""
         present = self._step or self._episode
         token = contexts.attach(contexts.get_current() if present is None else present.context)
         try:
             yield
         finally:
             contexts.detach(token)
-
-    # Starting.
 
     def opening(self, generation: int) -> None:
         self._open("spawn", generation)
@@ -114,7 +112,7 @@ class LifecycleSpans:
         self._begin_step("handshake", {})
 
     def took_over(self, generation: int, pid: int | None) -> None:
-        """A stand-by takes the place of the server. Its handshake may still be in progress."""
+        """A stand-by replaces the server. Its handshake may still be in progress."""
         self._end_step()
         episode = self._episode or self._begin_episode("restart")
         episode.note({names.STANDBY: True, names.GENERATION: generation, names.PID: pid})
@@ -140,10 +138,8 @@ class LifecycleSpans:
         """The calls that waited are sent. Their spans link to the restart, which must be current until then."""
         self._end_episode()
 
-    # Losing.
-
     def lost(self, reason: LossReason, uptime: float | None) -> None:
-        """The connection is over. `uptime` is in seconds, None if it was never ready."""
+        """The connection is lost. `uptime` is in seconds, None if it was never ready."""
         self._end_step()
         if uptime is not None:
             self._count_session(uptime, None if reason == "exited" else reason)
@@ -161,7 +157,7 @@ class LifecycleSpans:
         stderr_tail: str,
         expected: bool,
     ) -> None:
-        """The lost server and everything it started have ended. `expected`: the end is not counted as a crash.
+        """The lost server and all processes that it started have ended. An `expected` end is not counted as a crash.
 
         `message` and `stderr_tail` are for people, with secrets masked.
         """
@@ -190,8 +186,6 @@ class LifecycleSpans:
         self._end_step()
         self._end_episode(message)
 
-    # Stopping.
-
     def closing(self, uptime: float | None) -> None:
         """The server is being disconnected. `uptime` as for `lost`."""
         self._end_step()
@@ -203,8 +197,6 @@ class LifecycleSpans:
     def closed(self, exit_code: int | None, signal: str | None) -> None:
         self._describe_step("disconnected", exit_code, signal, "")
         self._end_step()
-
-    # Inside.
 
     def _begin_episode(self, what: str) -> _Step:
         self._episode = episode = self._start(what, {}, self._take_request())
@@ -263,7 +255,7 @@ class LifecycleSpans:
 
 
 class StandbySpans:
-    """Follows the starts of one server's stand-bys, whose spans are never the current one."""
+    """Records the starts of one server's stand-bys. Their spans are never the current one."""
 
     def __init__(self, observer: Observer, executor: Executor) -> None:
         self._observer = observer
@@ -291,7 +283,7 @@ class StandbySpans:
 
 
 class ReplacementSpans:
-    """Follows the planned replacements of one server, whose spans are never the current one."""
+    """Records the planned replacements of one server. Their spans are never the current one."""
 
     def __init__(self, observer: Observer, executor: Executor) -> None:
         self._observer = observer
@@ -300,7 +292,7 @@ class ReplacementSpans:
         self._reason = ""
 
     def began(self, reason: str, asked_in: Context | None) -> None:
-        """A fresh process is wanted; this belongs to the trace `asked_in`."""
+        """A replacement was requested, in the trace `asked_in`."""
         self._reason, parent = reason, Context() if asked_in is None else asked_in
         self._step = _Step(self._observer, "recycle", {names.REASON: reason}, parent, self._executor)
 
@@ -318,8 +310,6 @@ class ReplacementSpans:
 
 
 class _Step:
-    """One span of a server's life."""
-
     def __init__(
         self, observer: Observer, what: str, attributes: Attributes, parent: Context, executor: Executor
     ) -> None:

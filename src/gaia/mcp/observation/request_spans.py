@@ -23,7 +23,7 @@ from gaia.telemetry.spans import SUCCESS, Attributes, ClientSpan, Executor, Outc
 logger = get_logger(__name__)
 
 _MAX_NAME = 200
-"""Characters of the name of a server's request; spans stay in memory for a while."""
+"""Characters of the name of a server's request, because spans stay in memory for a while."""
 
 _MAX_DESCRIPTIONS = 1024
 
@@ -155,7 +155,7 @@ class Observer:
 
 
 class Observation:
-    """Records one message. `ended` is called once, the other methods before it, from any thread."""
+    """Records one message. Any thread may call its methods: `ended` once, the others before it."""
 
     # Members that are rarely set: as attributes of the class they cost nothing.
     _call_id: int | None = None
@@ -166,8 +166,8 @@ class Observation:
     _mode: CaptureMode = "off"
     _client: str | None = None
     _noted: dict[str, Any] | None = None
-    """The attributes that the span gets at its end, in one step; None if the span gets each of them at once. The
-    observer's `noting` owns it: a report of progress may come while the request is given up."""
+    """The attributes that the span gets at its end, in one step; None if it gets each of them at once. The observer's
+    `noting` owns it: a report of progress may come while the request is given up."""
 
     def __init__(
         self, observer: Observer, description: _Description, span: ClientSpan | None, executor: Executor | None
@@ -232,7 +232,7 @@ class Observation:
         return None if self.span is None else self.span.trace_id()
 
     def numbered(self, call_id: int) -> None:
-        """The request has got its JSON-RPC id. A request with several rounds gets an id for each."""
+        """Note the JSON-RPC id of the request. A request with several rounds has an id for each."""
         earlier, self._call_id = self._call_id, call_id
         if self.records and self.span is not None:
             self._note({names.REQUEST_ID: str(call_id)})
@@ -259,7 +259,7 @@ class Observation:
         self._moved("resumed", {})
 
     def progressed(self, params: Mapping[str, Any]) -> None:
-        """The server reported progress. The span keeps the numbers, but not the message, which would be content."""
+        """Note the server's progress: the numbers, but not the message, which would be content."""
         found: dict[str, float] = {}
         for name, key in ((names.PROGRESS, "progress"), (names.PROGRESS_TOTAL, "total")):
             value: Any = params.get(key)
@@ -281,7 +281,7 @@ class Observation:
         self.span.set_attributes(attributes)
 
     def _moved(self, event: str, attributes: Attributes) -> None:
-        """On the supervisor's thread, where the restart is the current span: link to it once."""
+        """Add an event, and link once to the restart, which is the current span on the supervisor's thread."""
         if self.span is not None:
             self.span.add_event(f"gaia.mcp.call.{event}", attributes)
             if not self._linked:
@@ -293,7 +293,7 @@ class Observation:
         self._stopped = (time.perf_counter(), time.time_ns())
 
     def ended(self, error: BaseException | None, result: Mapping[str, Any], *, handled: bool = False) -> None:
-        """The request has its outcome, or was not made because of `error`. `handled`: its maker expected the error."""
+        """The request has its outcome, or was not made because of `error`. `handled`: the caller expected the error."""
         seconds = (time.perf_counter() if self._stopped is None else self._stopped[0]) - self._started
         method, counted = self._description.method, self._description.attributes
         outcome = SUCCESS
@@ -359,7 +359,7 @@ def _plain(arguments: Any) -> Any:
     try:
         return orjson.loads(orjson.dumps(arguments))
     except ValueError:
-        # Such as a number too large for a double. The server has to deal with it.
+        # For example a number too large for a double. The server handles it.
         return None
 
 
