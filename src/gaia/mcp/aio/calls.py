@@ -1,4 +1,4 @@
-"""`request` is the driver of a task: it submits a request and awaits its end, on whatever thread that happens."""
+"""`request` drives a request for a task: it submits the request and awaits its end, which any thread may bring."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def request(client: ClientRequests, exchange: RequestExchange) -> Outcome:
     """Make a request, wait for its result object and end its observation. Raises `MCPError`.
 
     `on_progress` may be a coroutine function. It runs in this task: all progress has been reported when this returns.
-    If the task or its `CancelScope` is cancelled, the request is cancelled too, and the server is told.
+    If the task or its `CancelScope` is cancelled, the request is cancelled too, and the server is notified.
     """
     awaited = (_AwaitedRequest if exchange.options.on_progress is None else _ReportingRequest)(client, exchange)
     scope, forget = current_scope(), None
@@ -169,9 +169,9 @@ async def _finished(held: Awaitable[object]) -> None:
     try:
         await held
     except (Exception, asyncio.CancelledError) as error:
-        # User code may raise anything, and the call must not fail because of it.
+        # User code may raise any exception, and the call must not fail because of it.
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
-            # This task is cancelled, and not something that the report has waited for.
+            # The cancellation is for this task, not for an object that the report awaits.
             raise
         logger.error("progress_callback_failed", error=exception_text(error))

@@ -36,12 +36,12 @@ _STOPPED = (ServerState.CREATED, ServerState.FAILED, ServerState.NEEDS_AUTHORIZA
 
 
 class AsyncMCPClient:
-    """`MCPClient` for asyncio: the same methods with the same parameters, results and errors, to be awaited.
+    """`MCPClient` for asyncio: the same methods with the same parameters, results and errors, as coroutines.
 
     ``async with`` connects on entering and disconnects on leaving; if it is cancelled in the middle of connecting, the
     server is stopped. Tasks of several event loops may use one client at once, and so may threads, through `sync`.
 
-    Cancelling a task cancels its call, and the server is told. The other deadlines are those of `MCPClient`.
+    Cancelling a task cancels its call and notifies the server. The other deadlines are those of `MCPClient`.
     """
 
     sync: MCPClient
@@ -58,7 +58,7 @@ class AsyncMCPClient:
         rng: random.Random | None = None,
         **keywords: Unpack[ClientKeywords],
     ) -> None:
-        """See `MCPClient`. Functions that answer the server are called on threads of their own, as there."""
+        """See `MCPClient`. Functions that answer the server run on their own threads, as there."""
         self.sync = MCPClient(name, transport, debug, clock=clock, rng=rng, **keywords)
 
     @classmethod
@@ -137,7 +137,7 @@ class AsyncMCPClient:
         self.sync.set_roots(roots)
 
     def announce_roots(self) -> None:
-        """Tell the server that the roots changed, if its protocol has a notification for that."""
+        """Notify the server that the roots changed, if its protocol has a notification for that."""
         self.sync.announce_roots()
 
     def events(self) -> EventStream:
@@ -178,7 +178,7 @@ class AsyncMCPClient:
 
     @property
     def last_error(self) -> str | None:
-        """The last thing that went wrong with the server itself; None if nothing has."""
+        """The last failure of the server itself; None if there was none."""
         return self.sync.last_error
 
     @property
@@ -213,7 +213,7 @@ class AsyncMCPClient:
 
     @property
     def blocked_tools(self) -> Mapping[str, MCPTool]:
-        """Tools that the server has and that are withheld until their definitions are approved, by name."""
+        """Tools of the server that are withheld until their definitions are approved, by name."""
         return self.sync.blocked_tools
 
     async def list_tools(self, refresh: bool = False) -> list[MCPTool]:
@@ -306,7 +306,7 @@ class AsyncMCPClient:
 
 
 class AsyncPinnedClient:
-    """`PinnedClient` for asyncio: the same methods, results and errors, to be awaited. ``async with`` closes it."""
+    """`PinnedClient` for asyncio: the same methods, results and errors, as coroutines. ``async with`` closes it."""
 
     sync: PinnedClient
     """The synchronous handle that does the work."""

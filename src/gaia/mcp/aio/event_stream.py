@@ -18,8 +18,8 @@ class EventStream(AsyncIterator[Event]):
     ``async for``. If the task is so slow that more than 10,000 events or 4 MiB of one server wait, the oldest of that
     server are dropped, and an `EventsDropped` says how many.
 
-    RuntimeError is raised in a second task that waits for the next event, and on another event loop than that of the
-    task which called ``events()``.
+    Raises RuntimeError in a second task that waits for the next event, and on another event loop than that on which
+    ``events()`` was called.
     """
 
     def __init__(self, listeners: Listeners) -> None:

@@ -36,15 +36,15 @@ T = TypeVar("T")
 
 
 class AsyncMCPClientManager:
-    """`MCPClientManager` for asyncio: the same methods with the same parameters, results and errors, to be awaited.
+    """`MCPClientManager` for asyncio: the same methods with the same parameters, results and errors, as coroutines.
 
     Methods that never wait are no coroutines: `get_client`, `list_servers`, `status`, `absence_of`, `set_roots`,
     `subscribe`. Tasks of several event loops may use one manager at once, and so may threads, through `sync`.
 
-    ``async with`` connects the servers of a configuration in memory on entering, and disconnects from everything on
+    ``async with`` connects the servers of a configuration in memory on entering, and disconnects from all servers on
     leaving; if it is cancelled in the middle of connecting, all servers are stopped.
 
-    Cancelling a task cancels its call, and the server is told. The other deadlines are those of `MCPClientManager`.
+    Cancelling a task cancels its call and notifies the server. The other deadlines are those of `MCPClientManager`.
     """
 
     sync: MCPClientManager
@@ -66,7 +66,7 @@ class AsyncMCPClientManager:
         start_timeout: float | None = LOADING_SECONDS,
         **features: Unpack[FeatureKeywords],
     ) -> None:
-        """See `MCPClientManager`. Functions that answer servers are called on threads of their own, as there."""
+        """See `MCPClientManager`. Functions that answer servers run on their own threads, as there."""
         self.sync = MCPClientManager(
             config,
             debug,
@@ -188,7 +188,7 @@ class AsyncMCPClientManager:
         return goal.outcome()
 
     def absence_of(self, tool_name: str) -> ServerUnavailable | None:
-        """The reason why the server of a tool (by its namespaced name) is not ready; None if it is, or is unknown."""
+        """Why the server of a tool (by its namespaced name) is not ready; None if it is ready, or unknown."""
         return self.sync.absence_of(tool_name)
 
     def set_roots(self, roots: RootsSource) -> None:
@@ -196,7 +196,7 @@ class AsyncMCPClientManager:
         self.sync.set_roots(roots)
 
     async def list_tools(self) -> list[MCPTool]:
-        """The tools of all servers, filtered. ``namespaced_name`` is what `call_tool` takes. Asks no server."""
+        """The tools of all servers, filtered; `call_tool` takes their ``namespaced_name``. Sends no request."""
         return self.sync.list_tools()
 
     @spells_out(CallKeywords, CallOptions())
@@ -211,7 +211,7 @@ class AsyncMCPClientManager:
         try:
             route = self.sync._engine.registry.routes.get(name)
             if route is None:
-                # To find a server that is about to start may wait.
+                # Finding a server that is about to start may wait.
                 route = await in_thread(self.sync._engine.route_of, name, wanted.timeout)
         except MCPError as error:
             return failure(error, name, None, arguments)

@@ -1,4 +1,4 @@
-"""Runs the functions that wait in a thread on threads of its own: connecting, disconnecting, and listing."""
+"""Runs functions that wait, on separate threads: connecting, disconnecting, and listing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _stopping = DaemonPool("mcp-aio-stop", _MAX_THREADS, idle_seconds=_IDLE_SECONDS)
 
 
 class _Work:
-    """A function on a thread. The loop is told of its end."""
+    """A function on a thread. It notifies the loop of its end."""
 
     def __init__(self, function: Callable[[], Any], pool: DaemonPool) -> None:
         self._function = function
@@ -96,7 +96,6 @@ async def stopping(function: Callable[[], object]) -> None:
 
 
 def stop_soon(function: Callable[[], object]) -> None:
-    """Start a function that ends servers, without waiting for it."""
     _stopping.submit(function)
 
 
