@@ -29,7 +29,7 @@ from gaia.runtime.log import get_logger
 
 
 class MCPTransport(ABC):
-    """How requests reach a server. A subclass with these four methods works with `MCPClient`.
+    """Carries requests to a server. A subclass with these four methods works with `MCPClient`.
 
     Each call then runs in the caller's thread, as one `send_request`. The subclass decides what happens when several
     threads call at once.
@@ -78,7 +78,7 @@ class Authorization(Protocol):
         """End `log_in`, and refuse it from now on."""
 
     def reopen(self) -> None:
-        """After `abort`: allow it again."""
+        """Allow `log_in` again after `abort`."""
 
 
 @runtime_checkable
@@ -91,8 +91,8 @@ class RequestAuthorization(Protocol):
     def login_flow(self, revision: str | None) -> Generator[str | None, tuple[int, str | None], None]:
         """Yields the header ``Authorization`` for each sending of the request; None if it needs none.
 
-        After each response, the caller sends its status and its header ``WWW-Authenticate`` into the generator. It may
-        wait, even for a person, and raises MCPError. `revision` is the protocol revision of the request.
+        After each response, the caller sends its status and its header ``WWW-Authenticate`` into the generator. The
+        generator may wait, even for a person, and raises MCPError. `revision` is the protocol revision of the request.
         """
 
 
@@ -128,7 +128,7 @@ class ChannelTransport(MCPTransport):
         """
 
     def present(self, channel: Channel) -> None:
-        """`channel` is the open channel that gets the calls from now on."""
+        """Note that `channel` gets the calls from now on."""
 
 
 open_channels: WeakObjects[Channel] = WeakObjects(lambda channel: channel.after_fork())
@@ -212,7 +212,7 @@ class StandaloneTransport(ChannelTransport):
         """The server's name in threads and log lines."""
 
     def _answered(self, connection: Connection, method: str, result: dict[str, Any]) -> None:
-        """For transports that must know what was negotiated."""
+        """For transports that need the negotiated protocol."""
 
     def connect(self) -> bool:
         """Start the server, unless it is running. False if it cannot be started; the log says why.
@@ -253,7 +253,7 @@ class StandaloneTransport(ChannelTransport):
         return True
 
     def disconnect(self) -> None:
-        """Stop the server and everything it started; does nothing when it is not running."""
+        """Stop the server and all processes that it started; does nothing when it is not running."""
         with self._lifecycle:
             self._cut_short = True
             self._close()

@@ -14,7 +14,7 @@ from gaia.runtime.redaction import sounds_secret
 
 _SHOWN_PLACES = 3
 
-# What a shell takes literally: an escaped character, and quoted text (within double quotes it still substitutes).
+# Literal text for a shell: an escaped character, and quoted text (within double quotes it still substitutes).
 _LITERAL = re.compile(r"""\\.|'[^']*'|"((?:\\.|[^"\\])*)\"""", re.DOTALL)
 _SUBSTITUTION = re.compile(r"\$\(|`")
 _OPERATOR = re.compile(r"\$\(|`|[();<>|&]+")
@@ -49,7 +49,7 @@ def _json(text: str) -> str:
 
 
 def _shell_operator(command: str) -> str | None:
-    """The first operator in it that a shell would act on; quoted and escaped text does not count."""
+    """The first operator in it that a shell would interpret; quoted and escaped text does not count."""
 
     def active(literal: re.Match[str]) -> str:
         unescaped = re.sub(r"\\.", " ", literal[1] or "", flags=re.DOTALL)
@@ -129,7 +129,7 @@ _OF_SHELLS = frozenset(("_", "OLDPWD", "PWD", "SHLVL"))
 
 
 def is_install_setting(name: str) -> bool:
-    """Whether a variable says how to reach the network and package indexes, and its name is not that of a secret.
+    """Whether a variable says how to reach the network and package indexes, and does not sound like a secret.
 
     Programs such as ``uvx``, ``npx`` and ``pip`` read these. Proxies are read in both cases, and npm ignores case. A
     value may still contain a URL with a password: see `url_credentials`.
@@ -165,7 +165,7 @@ def _inherits(name: str, value: str) -> bool:
 
 
 def _key(name: str) -> str:
-    """The same for all spellings of one variable: on Windows of any, elsewhere of those that are read in both cases."""
+    """The same for all spellings of one variable: on Windows any, elsewhere of names that are read in both cases."""
     capitals = name.upper()
     in_any_case = _ANY_SPELLING or capitals.endswith("_PROXY") or capitals.startswith("NPM_CONFIG_")
     return capitals if in_any_case else name

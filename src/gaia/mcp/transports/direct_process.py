@@ -77,7 +77,7 @@ class DirectProcess(ServerProcess):
                 os.killpg(self.pid, signal.SIGCONT)
 
     def _end_rest(self) -> None:
-        # The leader is dead but not reaped, so no stranger can have its group id.
+        # The leader is dead but not reaped, so no other process can have its group id.
         try:
             end_strays(self.pid, self._mark)
         except (OSError, ImportError) as error:
@@ -174,7 +174,6 @@ class HostGuard:
 
 
 host_guard = HostGuard()
-"""The guard of this process."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=host_guard.after_fork)

@@ -130,7 +130,7 @@ class ForkServer:
                 self._retire(self._current)
 
     def lose(self, process: ForkServerProcess) -> None:
-        """The process did not start a server that it was given: release it, and use another one for the next server."""
+        """Release a process that did not start its server, and use another one for the next server."""
         with self._lock:
             if process in self._processes:
                 self._processes.discard(process)
@@ -205,7 +205,7 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def _inherited() -> bytes:
-    """What a server inherits. If the host has given up privileges, its later servers must not get them."""
+    """The properties that a server inherits. If the host gives up privileges, its later servers must not get them."""
     status = Path("/proc/thread-self/status").read_bytes().splitlines()
     return b"\n".join(
         [
@@ -219,7 +219,6 @@ def _inherited() -> bytes:
 
 
 fork_server = ForkServer()
-"""The fork server of this process."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=fork_server.after_fork)

@@ -1,16 +1,16 @@
-"""The fork server: starts a host's servers on Linux, each below a reaper, so that nothing they start outlives them.
+"""The fork server: starts a host's servers on Linux, each below a reaper that ends all of its processes.
 
 The processes are: host → fork server → reaper (one for each server) → server → the server's own children. A reaper is a
 "child subreaper" (prctl(2)): when the parent of any descendant of the server ends, the descendant becomes the reaper's
-child, whatever its session, group and environment are. So when a reaper has no children, nothing of its server is left.
-The fork server forks a reaper without a new interpreter, which takes a millisecond and shares its memory.
+child, in any session, group or environment. So when a reaper has no children, no process of its server is left. The
+fork server forks a reaper without a new interpreter, which takes a millisecond and shares its memory.
 
-It is run as a top-level module by an isolated interpreter, so it imports the standard library only. Standard input is a
+An isolated interpreter runs it as a top-level module, so it imports the standard library only. Standard input is a
 socket of the host; each message on it is a byte with five descriptors: the reaper's socket, the server's standard
 input, output and error output, and its working directory. On its socket a reaper reads a request (see `read_request`),
-then commands of one byte: ``T`` and ``K`` send SIGTERM and SIGKILL to the server's process group, ``E`` ends everything
-that is left. It writes lines: ``started PID REAPER`` or ``failed WHY``; ``exited STATUS``; ``ended`` and the ids of the
-processes that are left.
+then commands of one byte: ``T`` and ``K`` send SIGTERM and SIGKILL to the server's process group, ``E`` ends all
+remaining processes. It writes lines: ``started PID REAPER`` or ``failed WHY``; ``exited STATUS``; ``ended`` and the ids
+of the processes that are left.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Children:
             found = descendants(spare) if self.are_any else set()
             if not found or time.monotonic() >= deadline:
                 return sorted(found)
-            # All are stopped before the first is killed. Otherwise a process that starts others could use the room
-            # that the killed ones leave.
+            # All are stopped before the first is killed. Otherwise a process that starts others could use the room that
+            # the killed ones leave.
             stopped: set[int] = set()
             while (new := found - stopped) and time.monotonic() < deadline:
                 send(new, signal.SIGSTOP)
@@ -171,8 +171,6 @@ def start_reaper(requests: socket.socket, reapers: set[int]) -> bool:
 
 
 class Reaper:
-    """The parent of one server."""
-
     def __init__(self, control: int, stdin: int, stdout: int, stderr: int, directory: int) -> None:
         self._control = control
         self._pipes = (stdin, stdout, stderr)

@@ -1,8 +1,8 @@
 """The guard: a small process that ends the servers of a host that was killed.
 
-It is run by path with an isolated interpreter, so it imports the standard library only. Its standard input is a pipe
-from the host: ``+ PID MARK`` protects the process group PID, ``- PID`` releases it. When the pipe ends, or the host is
-no longer its parent, the guard terminates all process groups that are still protected, then kills them.
+An isolated interpreter runs it by path, so it imports the standard library only. Its standard input is a pipe from the
+host: ``+ PID MARK`` protects the process group PID, ``- PID`` releases it. When the pipe ends, or the host is no longer
+its parent, the guard terminates all process groups that are still protected, then kills them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""`PipeReader`: reads a server's output, on a thread of its own or on the event loop whose tasks wait for the answers.
+"""`PipeReader`: reads a server's output, on a thread or on the event loop whose tasks wait for the answers.
 
 A task continues sooner if its own loop reads, because no other thread has to be scheduled for that.
 
-1. The thread reads at first. Once a task of an event loop has made a request, that loop reads.
-2. Meanwhile the thread watches. It takes the reading back when a request comes from a thread or another loop, which
-   must not wait for this loop, when the loop is closed, and when the loop leaves output unread because it is blocked.
-   While no answer is awaited, the thread checks only every five seconds. (For so long, a blocked loop delays messages
-   that the server sends by itself.)
-3. The thread then reads for a second before a loop reads again; each time that this happens, for twice as long.
+- The thread reads at first. Once a task of an event loop has made a request, that loop reads.
+- Meanwhile the thread watches. It takes the reading back when a request comes from a thread or another loop, which must
+  not wait for this loop, when the loop is closed, and when the loop leaves output unread because it is blocked. While
+  no answer is awaited, the thread checks only every five seconds. (For so long, a blocked loop delays messages that the
+  server sends by itself.)
+- The thread then reads for a second before a loop reads again; each time that this happens, for twice as long.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SLICE_LINES = 32
 """The number of lines, and so of released tasks, in one turn."""
 
 _UNREAD_SECONDS = 0.1
-"""Between two checks of the thread. A loop that does nothing between two successive checks, although there is output,
-is blocked."""
+"""Between two checks of the thread. A loop is blocked if it does nothing between two successive checks, although there
+is output."""
 
 _SLEEP_SECONDS = 5.0
 
@@ -100,9 +100,9 @@ class PipeReader:
         """Whether a request came that must not wait for the reading loop."""
         self._wake: TimedQueue[None] = TimedQueue()
         self.sleeps = False
-        """Whether the thread must be woken for its next check. The thread sets this and then reads whether answers are
-        awaited. A thread that sends a request notes that an answer is awaited and then reads this. At least one of the
-        two sees the other."""
+        """Whether the thread must be woken for its next check. The thread sets this, then reads whether answers are
+        awaited. A thread that sends a request notes that an answer is awaited, then reads this. At least one of the two
+        sees the other."""
         self._away_seconds = _MIN_AWAY_SECONDS
         """How long the thread reads after its next take-over. Only the thread uses this and the next two."""
         self._away_until = 0.0
@@ -127,7 +127,7 @@ class PipeReader:
             self._wake.put(None)
 
     def after_fork(self) -> None:
-        """In a forked child, which has a copy of each descriptor: close that of the loop."""
+        """In a forked child, which has a copy of each descriptor: close the loop's copy."""
         if self._copy is not None:
             self._copy.close()
 
@@ -184,7 +184,7 @@ class PipeReader:
         self._take_over(loop)
 
     def _sleep(self) -> None:
-        """Wait, at most five seconds, for a request: nothing tells the thread that the loop was closed."""
+        """Wait, at most five seconds, for a request: no event reports that the loop was closed."""
         self.sleeps = True
         if not self._awaits_answers():
             with contextlib.suppress(queue.Empty):
@@ -214,7 +214,7 @@ class PipeReader:
                 # In an empty context, because the answers belong to no single task.
                 contextvars.Context().run(self._add_reader, loop)
             except (NotImplementedError, OSError):
-                # The thread will notice that nothing is read.
+                # The thread will notice that the loop does not read.
                 self._loops_can_read = False
                 copy, self._copy = self._copy, None
                 if copy is not None:
@@ -284,7 +284,7 @@ class PipeReader:
 
     def _end(self, loop: LoopWork) -> None:
         self._is_over = True
-        # A loop from which the thread has taken over has its own copy closed by `_leave`.
+        # `_leave` closes the copy of a loop from which the thread has taken over.
         if self._loop is loop:
             copy, self._copy = self._copy, None
             self._leave(loop, copy)

@@ -8,7 +8,7 @@ Waiting messages are written together, about 256 KiB at a time. Messages that su
 the outbox: they were not sent, and their callers can still take them back.
 
 If tasks of an event loop make several calls in one turn, these are written together at the end of the turn, which wakes
-up the server once. A call that comes alone is written at once.
+the server once. A call that comes alone is written at once.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class PipeWriter:
         self._on_broken = on_broken
         self._outbox: deque[Outgoing] = deque()
         self._turn = threading.Lock()
-        """Owns the pipe, `_rest` and taking from the outbox. A thread that holds it waits for nothing."""
+        """Owns the pipe, `_rest` and taking from the outbox. A thread that holds it does not wait."""
         self._writing_in: int | None = None
         """The caller's thread that has the turn; None while the writer thread has it."""
         self._rest: memoryview | None = None
         self._broken = False
-        """Nothing will be written any more."""
+        """Whether writing has ended for good."""
         self._closed = False
         self._enlarged = False
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -121,13 +121,14 @@ class PipeWriter:
             return True
         if is_alone or not self._write_inline or (running := loop.loop) is None:
             return False
-        # An exception of a signal handler in between leaves an end too many, which does no harm, not one too few.
+        # If a signal handler raises in between, there is one call of `_end_turn` too many, which does no harm, not too
+        # few.
         running.call_soon(self._end_turn)
         self._turn_of = loop
         return True
 
     def _end_turn(self) -> None:
-        """Write the outbox, unless another thread is writing, which does it then."""
+        """Write the outbox, unless another thread is writing, which then writes all of it."""
         self._turn_of = None
         try:
             if self._outbox and not self._turn.locked():
@@ -215,12 +216,12 @@ class PipeWriter:
                         outbox.clear()
                     self._writing_in = None
                 except BaseException:
-                    # An interrupt came between a write and its bookkeeping: it is unknown how much was written, so
-                    # nothing may ever follow it.
+                    # An interrupt came between a write and its bookkeeping: it is unknown how much was written, so no
+                    # further byte may ever follow.
                     self._broken = True
                     raise
         finally:
-            # The writer thread does the rest, and items that others appended while they saw the turn taken.
+            # The writer thread writes the rest, and items that others appended while they saw the turn taken.
             if thread is not None and (outbox or self._rest is not None or self._broken):
                 self._wake.put(None)
         return not is_full

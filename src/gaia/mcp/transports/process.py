@@ -1,4 +1,4 @@
-"""One server process and everything it starts: ends them, and measures their memory.
+"""One server process and all processes that it starts: ends them, and measures their memory.
 
 Each server has a mark in its environment. If a server has no reaper, the mark is used to find descendants that have
 left its process group; a process that also cleared its environment is not found.
@@ -89,7 +89,7 @@ class ServerProcess(ABC):
         return self._ending if self._exited.wait(timeout) else None
 
     def stop(self, grace: float) -> Ending:
-        """End the process and everything it started, after the end of its stdin. It gets `grace` seconds to exit."""
+        """End the server with all its processes, after the end of its stdin. It gets `grace` seconds to exit."""
         if self.wait(grace) is None:
             self._signal_group(signal.SIGTERM)
             if self.wait(_TERMINATE_SECONDS) is None:
@@ -106,7 +106,7 @@ class ServerProcess(ABC):
             pipe.close()
 
     def memory(self) -> int:
-        """Bytes of main memory of the server and everything it has started."""
+        """Bytes of main memory of the server and all processes that it has started."""
         return tree_memory(self.pid)
 
     @abstractmethod
@@ -115,11 +115,11 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def _give_up(self) -> None:
-        """There is no watcher: end the server, and release everything except the pipes."""
+        """Without a watcher: end the server, and release everything except the pipes."""
 
     @abstractmethod
     def _watch(self) -> None:
-        """Wait for the end of the server, and call `_has_ended`. On a thread of its own."""
+        """Wait for the end of the server, and call `_has_ended`. On a separate thread."""
 
     @abstractmethod
     def _signal_group(self, number: int) -> None:
@@ -172,7 +172,7 @@ def _children() -> dict[int, list[int]]:
 
 
 def tree_memory(pid: int, *, with_root: bool = True) -> int:
-    """The resident bytes of a process and its descendants, or of those alone. Shared pages count for each process."""
+    """The resident bytes of a process and its descendants, or only of these. Shared pages count for each process."""
     import psutil
 
     children = _children()
@@ -217,7 +217,7 @@ def find_strays(group: int | None, mark: str) -> list[psutil.Process]:
         raise OSError("/proc does not show the processes of this PID namespace")
     strays = []
     for process in psutil.process_iter():
-        # It has ended, or belongs to another user: not one of this program's.
+        # It has ended, or belongs to another user: it is not this program's.
         with contextlib.suppress(psutil.Error, OSError):
             if process.pid not in (group, os.getpid()) and (
                 (os.name != "nt" and os.getpgid(process.pid) == group)

@@ -164,7 +164,7 @@ def _start(request: bytes, cwd: str | None) -> _Started:
             ours.enter_context(control)
             theirs.enter_context(remote)
             pipes = [_pipe(ours, theirs, mode) for mode in ("wb", "rb", "rb")]
-            # A server without a working directory of its own gets the present one of the host.
+            # A server without its own working directory gets the present one of the host.
             directory = os.open(cwd or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             theirs.callback(os.close, directory)
             forked_by = fork_server.give([remote.fileno(), *(other for _, other in pipes), directory])
@@ -204,7 +204,7 @@ def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack, mode: str) -
 
 
 def _replies(control: socket.socket) -> Iterator[list[bytes]]:
-    # Not a file object: to close one in a forked child could wait for a lock that a thread of the parent held.
+    # Not a file object: closing one in a forked child could wait for a lock that a thread of the parent held.
     pending = b""
     while True:
         *lines, pending = pending.split(b"\n")

@@ -33,7 +33,7 @@ class StdioTransport(StandaloneTransport):
     network_transport = "pipe"
 
     tracer: Sequence[str] = ()
-    """For the doctor: a command that starts a sandbox, watches what happens in it, and ends with its exit status."""
+    """For the doctor: a command that starts a sandbox, observes it, and ends with its exit status."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class StdioTransport(StandaloneTransport):
 
         `env` is added to a small inherited environment (with `inherit_env`, to the whole one). `timeout` is in seconds.
         `expand`, if given, is called at each start. It returns the `args` and `env` to use instead, with variables
-        filled in, and all values that must not be shown. `sandbox` returns the sandbox for each start (Linux).
-        Raises ValueError for a command line with shell operators.
+        filled in, and all values that must not be shown. `sandbox` returns the sandbox for each start (Linux). Raises
+        ValueError for a command line with shell operators.
         """
         if debug:
             enable_debug()

@@ -47,8 +47,6 @@ _LOOK_SECONDS = 0.01
 
 
 class StdioChannel:
-    """One running server: its process, its three pipes and their threads. See `Channel`."""
-
     def __init__(
         self,
         argv: list[str],
@@ -73,7 +71,7 @@ class StdioChannel:
         self._readers: list[threading.Thread] = []
         self._reader: PipeReader | None = None
         self._drained_by: float | None = None
-        """When to stop waiting for the rest of the output; None before the server's end. If two threads set it, either
+        """When to stop waiting for the rest of the output; None before the server's end. Two threads may set it: either
         value is right."""
         self._writer: PipeWriter | None = None
         self.is_forked = False
@@ -234,8 +232,6 @@ class StdioChannel:
 
 
 class _Chunks:
-    """Reads a pipe, on one thread."""
-
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._size = _READ_BYTES
@@ -302,7 +298,7 @@ class StderrTail:
         # Masked again after cleaning, which joins text that terminal sequences kept apart.
         text = self._redact(clean(self._redact(kept.decode("utf-8", "replace"))))
         if cut:
-            # Drop what may be the end of a secret whose beginning is lost.
+            # Drop a possible end of a secret whose beginning is lost.
             text = text[self._redact.longest :]
         return "\n".join(text.splitlines()[-_SHOWN_LINES:]).strip()
 

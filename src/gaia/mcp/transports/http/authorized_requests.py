@@ -1,7 +1,7 @@
-"""Requests with an authorization: this library's, which adds one header, or one of httpx2, which may do anything.
+"""Requests with an authorization: gaia's, which adds one header, or one of httpx2, which may change anything.
 
 An authorization may send a request again with another token, after the server has refused the first. Its work in
-between may block, so it runs on threads of its own.
+between may block, so it runs on separate threads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _REVISION = "MCP-Protocol-Version"
 _FRAMING = frozenset({"content-encoding", "content-length", "host", "transfer-encoding"})
-"""Headers about the framing of a message: neither library may repeat those of the other one."""
+"""Headers about the framing of a message. Neither library may repeat the other's."""
 
 
 class _Request(NamedTuple):

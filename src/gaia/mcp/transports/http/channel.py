@@ -1,8 +1,8 @@
-"""One server that is reached over HTTP: the exchanges with it that are under way, and how it ended.
+"""`HttpChannel`: one server that is reached over HTTP, with its current exchanges, and how it ended.
 
-Each message is a POST of its own. The thread of a caller that waits for the answer anyway makes the exchange itself, if
-there is an idle connection; for all others the I/O thread of the process does. Notifications, answers to the server and
-pings never wait behind calls, nor does what stays open.
+Each message is a separate POST. If there is an idle connection, the thread of a caller that waits for the answer makes
+the exchange; otherwise the I/O thread of the process does. Notifications, answers to the server, pings and
+subscriptions never wait behind calls.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _STANDING_METHODS = frozenset({"subscriptions/listen"})
 _MAX_LINGERING = 4
 _JOIN_SECONDS = 2.0
 _BORROWED_SECONDS = 0.2
-"""How long threads of callers are waited for at the end: one of them may be the thread that waits for this."""
+"""How long to wait for callers' threads at the end: one of them may be the thread that waits here."""
 _DELETE_SECONDS = 2.0
 _DRAIN_SECONDS = 2.0
-"""How long calls under way may take to be answered or refused, once it is known that no more are sent."""
+"""How long current calls may take to be answered or refused once no more are sent."""
 
 
 class HttpChannel:
-    """See `gaia.mcp.rpc.channel.Channel`, and `Exchanges`. Nothing is sent before the first message."""
+    """See `gaia.mcp.rpc.channel.Channel`, and `Exchanges`. It sends no request before the first message."""
 
     pid = None
 
@@ -80,14 +80,14 @@ class HttpChannel:
         self._connections: WeakObjects[HttpConnection] = WeakObjects()
 
         self.lock: AbstractContextManager[object] = reentrant_lock()
-        """Owns everything below, and what posts share with the threads that interrupt them."""
+        """Owns everything below, and the state that posts share with the threads that interrupt them."""
         self._posts: dict[Post, None] = {}
         """In the order of their beginning."""
         self._tasks: set[Task] = set()
         self._all_ended = Latch()
-        """Opened when there are none, after `close` has begun."""
+        """Opened when there are no tasks, after `close` has begun."""
         self._held: list[Outgoing] | None = None
-        """What has to wait until the server knows that it is initialized, and has a stream for its own requests."""
+        """Messages that wait until the server knows that it is initialized, and has a stream for its own requests."""
         self._server_stream: ServerStream | None = None
         self._old_stream: OldServerStream | None = None
         if old:
@@ -95,9 +95,9 @@ class HttpChannel:
             session.endpoint = self._old_stream.endpoint
         self._ending: Ending | None = None
         self._draining: Ending | None = None
-        """How the channel is going to end; set when nothing is sent any more."""
+        """How the channel is going to end; set when it stops sending."""
         self._drained = Signal(io)
-        """Set when no call is under way any more, after that."""
+        """Set when, after that, no call is in flight."""
         self.is_closed = False
         open_channels.add(self)
 
@@ -110,11 +110,11 @@ class HttpChannel:
 
     def send(self, item: Outgoing) -> bool:
         with self.lock:
-            # Requests have room first: a notification often says that one is not needed any more.
+            # Requests have room first: a notification often only cancels one.
             if len(self._posts) + len(self._held or ()) >= self._max_pending * (1 if item.id is not None else 2):
                 return False
             if self._draining is not None:
-                # As if it waited: the next channel gets it.
+                # Treat it as waiting: the next channel gets it.
                 return True
             if self._held is not None:
                 self._held.append(item)
@@ -129,8 +129,8 @@ class HttpChannel:
         identifier = (notice.params or {}).get("requestId")
         with self.lock:
             posts = [post for post in self._posts if post.id == identifier]
-        # Closing the stream is the whole message in 2026-07-28 ("Streamable HTTP": "Cancellation"). Before, it means
-        # nothing to the server.
+        # In 2026-07-28, closing the stream is the whole message ("Streamable HTTP": "Cancellation"). Before, it has no
+        # meaning for the server.
         if not is_stateless(self.session.negotiated):
             self.send(notice)
         for post in posts:
@@ -139,15 +139,15 @@ class HttpChannel:
     def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
         before, self.session.negotiated = self.session.negotiated, negotiated
         if is_stateless(before) and not is_stateless(negotiated):
-            # What the server was asked in an era that it does not speak is of no interest any more.
+            # Answers to requests in an era that the server does not speak are not needed any more.
             self._interrupt_all()
 
     def ending(self, wait: float) -> Ending | None:  # noqa: ARG002 - only processes take time to end
-        # It is known before the listener is told of the end, so there is nothing to wait for.
+        # Set before the listener is notified of the end, so there is nothing to wait for.
         return self._ending
 
     def memory(self) -> None:
-        """The server is no process of ours."""
+        """None: the server has no process here."""
 
     def stop_writing(self) -> bool:
         return False
@@ -180,7 +180,7 @@ class HttpChannel:
         if self.session.login_threads is not None:
             in_time = self.session.login_threads.close(_JOIN_SECONDS) and in_time
         if not release_io_thread(self, self.io) or not in_time:
-            # Looking up a name cannot be interrupted. The thread ends when that does, and nothing is sent any more.
+            # Looking up a name cannot be interrupted. The thread ends after the lookup, and sends nothing any more.
             logger.warning("http_threads_late", server=self.session.name, seconds=round(time.monotonic() - began, 3))
         open_channels.discard(self)
         return self._ending or Ending(cause="was left")
@@ -266,7 +266,7 @@ class HttpChannel:
         self._submit(item)
         return True
 
-    # Who drives an exchange.
+    # The drivers of an exchange.
 
     def _submit(self, item: Outgoing) -> None:
         post = Post(self, item)
@@ -278,18 +278,18 @@ class HttpChannel:
             with self.lock:
                 if self.is_closed:
                     return
-                # First: from now on `close` interrupts it, so nothing sends it once the call was handed back.
+                # First: from now on `close` interrupts it, so it is not sent after the call was handed back.
                 self._posts[post] = None
             if limit is not self.calls or not self._leave(item, post):
                 limit.enter(post, partial(self.begin, post, limit))
         except BaseException:
-            # A signal handler has raised it, and what is sent here is given up.
+            # A signal handler has raised it, and the message is given up.
             post.interrupt()
             self.forget(post)
             raise
 
     def _leave(self, item: Outgoing, post: Post) -> bool:
-        """Leave the exchange to the caller's thread, if this is the thread of a caller that waits for the answer."""
+        """Leave the exchange to the current thread, if it belongs to a caller that waits for the answer."""
         # A server of 2024-11-05 answers on another stream, and may do so before it responds.
         return self.session.endpoint is None and item.run_in_caller(CallersExchange(self, post))
 
@@ -338,7 +338,7 @@ class HttpChannel:
             if self.is_closed and not self._tasks:
                 self._all_ended.open()
 
-    # Its beginning and end.
+    # The beginning and the end.
 
     async def _initialized(self) -> None:
         with self.lock:
@@ -353,16 +353,16 @@ class HttpChannel:
         with self.lock:
             held, self._held = self._held, None
             if self._draining is not None:
-                # The next channel gets what has not been sent, see `send`.
+                # The next channel gets the unsent messages, see `send`.
                 return
         for item in held or ():
             self._submit(item)
 
     def _drain(self, ending: Ending) -> None:
-        """Send nothing from now on, and end the channel as soon as no call is under way any more.
+        """Send nothing from now on, and end the channel as soon as no call is in flight.
 
-        Each call under way is answered, or refused too: then it can go to the next channel. A login that is needed is
-        the most important reason.
+        Calls in flight may still be answered, or refused: then they can go to the next channel. The need for a login
+        overrides an earlier reason.
         """
         with self.lock:
             first = self._draining is None
@@ -373,7 +373,7 @@ class HttpChannel:
             self.spawn(self._end_when_drained())
 
     def _check_drained(self) -> None:
-        """The caller has the lock."""
+        """The caller holds the lock."""
         if self._draining is not None and not any(post.is_awaited for post in self._posts):
             self._drained.set()
 
@@ -389,7 +389,7 @@ class HttpChannel:
             post.interrupt()
 
     def _delete_session(self, seconds: float) -> None:
-        """Tell the server that the session is over (2025-11-25, "Session Management"). The answer does not matter."""
+        """Notify the server that the session is over (2025-11-25, "Session Management"). The answer does not matter."""
         session, deadline, told = self.session, time.monotonic() + seconds, Latch()
 
         async def delete() -> None:
@@ -409,14 +409,14 @@ class HttpChannel:
 
 
 class CallersExchange:
-    """See `gaia.mcp.rpc.channel.CallerWork`: the exchange of one call, on the thread of the caller that waits for it.
+    """The exchange of one call, on the thread of the caller that waits for it. See `gaia.mcp.rpc.channel.CallerWork`.
 
-    The thread sends the call over an idle connection, and reads up to the answer. What may take longer, or has no
-    deadline, is left to the I/O thread: to connect, to try again, to wait for the end of a stream.
+    The thread sends the call over an idle connection, and reads up to the answer. It leaves the rest to the I/O thread:
+    connecting, further attempts, and waiting for the end of a stream.
     """
 
     _is_left = False
-    """To the I/O thread, if that was told of it before an exception came."""
+    """Whether the exchange was left to the I/O thread before an exception came."""
     _was_engine = False
     """Whether the caller's thread was an engine thread before `run`."""
 
@@ -424,7 +424,7 @@ class CallersExchange:
         self._channel = channel
         self._post = post
         self._driver: dict[None, str] = {}
-        """Who ends an exchange that the caller's thread has left: the first one that enters itself."""
+        """The thread that ends an exchange which the caller's thread has left: the first one that enters itself."""
 
     def run(self) -> None:
         self._was_engine = on_engine_thread()
@@ -437,12 +437,12 @@ class CallersExchange:
             mark_engine_thread(self._was_engine)
 
     def ended(self) -> None:
-        # The thread that hands over the answer is about to look.
+        # If this thread delivers the answer, `run` sees the end by itself.
         if not self._post.delivering:
             self._post.interrupt()
 
     def abandon(self) -> None:
-        # What `run` had left undone when an exception came.
+        # Undo what an exception has left of `run`.
         mark_engine_thread(self._was_engine)
         self._post.interrupt()
         if self._driver.setdefault(None, "caller") == "caller":
@@ -450,7 +450,7 @@ class CallersExchange:
             self._channel.forget(self._post)
 
     def _is_over(self) -> bool:
-        """Send the call and receive the answer. False if the I/O thread does that, or what is left of it."""
+        """Send the call and receive the answer. False if the I/O thread does that, or the rest of it."""
         post, channel, calls = self._post, self._channel, self._channel.calls
         connection = calls.borrow(post)
         if connection is None:
@@ -461,14 +461,14 @@ class CallersExchange:
             post.in_callers_thread = connection.waits_here = True
             first = run_here(exchange)
             if first is not None and channel.is_closed:
-                # There may be no I/O thread any more.
+                # The I/O thread may have ended.
                 exchange.close()
             elif first is not None:
                 self._is_left = True
                 channel.io.post(partial(self._go_on, connection, exchange, first))
                 return False
         except BaseException:
-            # It was raised by a signal handler, at any line: the post may still interrupt its connection.
+            # A signal handler has raised it, at any line: the post may still interrupt its connection.
             if not self._is_left and calls.leave(post, None):
                 connection.close()
             raise

@@ -1,4 +1,4 @@
-"""The connections of one server: those that are idle, and how many exchanges of a kind may use one at once."""
+"""The connections of one server: the idle ones, and limits for the exchanges of each kind."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class IdleConnections:
         self._io = io
         self._idle_seconds = idle_seconds
         self._lock = reentrant_lock()
-        """Owns what is below, but for taking a connection."""
+        """Owns everything below, except for taking a connection."""
         self._idle: deque[HttpConnection] = deque()
         self._closed = False
         self._is_watched = False
 
     def take(self) -> HttpConnection:
-        """One for the I/O thread: it may have to connect."""
+        """A connection for the I/O thread, which may have to connect it."""
         connection = self.take_open() or self._new_connection()
         connection.waits_here = False
         return connection
 
     def take_open(self) -> HttpConnection | None:
-        """One that is connected to the server, as far as that is known; None if there is none."""
+        """A connection that is open, as far as is known; None if there is none."""
         while True:
             try:
                 # One operation, without the lock: a signal handler that interrupts this thread may wait for the I/O
-                # thread, which comes here too.
+                # thread, which takes connections too.
                 connection = self._idle.pop()
             except IndexError:
                 return None
@@ -47,7 +47,7 @@ class IdleConnections:
             connection.close()
 
     def put(self, connection: HttpConnection) -> None:
-        """A request has left the connection."""
+        """Take back a connection after a request."""
         with self._lock:
             keeps = not self._closed and connection.is_kept
             watches = keeps and not self._is_watched
@@ -60,7 +60,7 @@ class IdleConnections:
             self._io.post(self._watch)
 
     def close(self) -> None:
-        """Close all, and those that are put back later, too."""
+        """Close all connections, and those that are put back later."""
         with self._lock:
             self._closed = True
         with contextlib.suppress(IndexError):
@@ -73,7 +73,7 @@ class IdleConnections:
     def _close_stale(self) -> None:
         stale = []
         with self._lock, contextlib.suppress(IndexError):
-            # Others take connections without the lock.
+            # Other threads take connections without the lock.
             while self._idle[0].is_stale:
                 stale.append(self._idle.popleft())
         for connection in stale:
@@ -85,10 +85,10 @@ class IdleConnections:
 
 
 class ConnectionLimit:
-    """Exchanges of one kind: at most so many of them use a connection at once. Thread-safe.
+    """Limits how many exchanges of one kind use a connection at once. Thread-safe.
 
-    A signal handler may raise at any line that the thread of a caller runs through. So that no place and no exchange is
-    lost then, only the I/O thread takes exchanges that wait.
+    A signal handler may raise at any line on a caller's thread. Then no place and no exchange must be lost, so only the
+    I/O thread takes exchanges that wait.
     """
 
     def __init__(self, limit: int, connections: IdleConnections, io: IoThread) -> None:
@@ -100,7 +100,7 @@ class ConnectionLimit:
         self._waiting: deque[tuple[object, Callable[[], object]]] = deque()
         self._closed = False
         self._all_left = Latch()
-        """Opened when nothing uses a connection any more, after `close`."""
+        """Opened when, after `close`, no exchange uses a connection."""
 
     def enter(self, user: object, begin: Callable[[], object]) -> None:
         """Have the I/O thread call `begin` as soon as `user` may take a connection. Dropped after `close`."""
@@ -122,7 +122,7 @@ class ConnectionLimit:
         return connection
 
     def leave(self, user: object, connection: HttpConnection | None) -> bool:
-        """The exchange has ended, perhaps with a connection to use again. False, and harmless, if it was not there."""
+        """End an exchange, perhaps with a connection to use again. False, and harmless, if it had no place."""
         with self._lock:
             had_place = user in self._users
             self._users.pop(user, None)
@@ -135,7 +135,7 @@ class ConnectionLimit:
         return had_place
 
     def close(self) -> None:
-        """Begin nothing any more, and forget what waits."""
+        """Begin no further exchanges, and forget those that wait."""
         with self._lock:
             self._closed = True
             self._waiting.clear()
@@ -143,7 +143,7 @@ class ConnectionLimit:
                 self._all_left.open()
 
     def join(self, seconds: float) -> bool:
-        """After `close`: wait until nothing uses a connection any more; False if something does after `seconds`."""
+        """After `close`: wait until no exchange uses a connection; False if one still does after `seconds`."""
         return self._all_left.wait(seconds)
 
     def _begin_waiting(self) -> None:

@@ -1,4 +1,4 @@
-"""Interprets HTTP responses whose body is no MCP message, and makes the errors for them."""
+"""Interprets HTTP responses whose body is not an MCP message, and makes their errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def is_forgotten(response: Response, session_id: str | None, error: ErrorRespons
 def wants_login(response: Response) -> bool:
     """Whether another login may lead to another response."""
     status = response.status
-    # Numbers, because each call looks, and to read a member of `HTTPStatus` takes as long as a call of a function.
+    # Numbers, because every call checks this, and reading a member of `HTTPStatus` takes as long as a call of a
+    # function.
     return status == 401 or (status == 403 and b"www-authenticate" in response.headers)
 
 

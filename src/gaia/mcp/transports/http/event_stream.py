@@ -33,17 +33,17 @@ class EventStream:
         self.last_id: str | None = None
         """The id of the last event that had one: the server can continue after it."""
         self.retry = _RETRY_SECONDS
-        """Seconds to wait before asking for the rest, as the server wants it, within limits."""
+        """Seconds to wait before asking for the rest: the server's wish, within limits."""
         self._lines = _Lines()
         self._fields: dict[bytes, list[bytes]] = {}
-        """The fields of the event that has begun."""
+        """The fields of the incomplete event."""
         self._size = 0
         """Bytes of its lines, except comments."""
         self._fruitless = 0
         """How many requests in a row brought no message."""
 
     def pause(self, max_backoff: float) -> float:
-        """Seconds to wait before asking for the rest: doubled up to `max_backoff` while requests bring nothing."""
+        """Seconds to wait before asking for the rest: doubled up to `max_backoff` while requests bring no message."""
         backoff = min(math.ldexp(self.retry, min(self._fruitless, 32)), max_backoff)
         self._fruitless += 1
         return max(self.retry, backoff)
@@ -74,7 +74,7 @@ class EventStream:
             elif line and not line.startswith(b":"):
                 field, _, value = line.partition(b":")
                 values = self._fields.setdefault(field if field in _MEANINGFUL else b"", [])
-                # A field that means nothing is not kept, but it makes an event.
+                # An unknown field is not kept, but it makes an event.
                 values += [value.removeprefix(b" ")] if field in _MEANINGFUL else []
                 self._size += len(line)
                 self._check_size(self._size)

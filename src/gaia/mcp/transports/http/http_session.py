@@ -1,4 +1,4 @@
-"""What is known of one server over HTTP, and what its requests and streams use of their channel."""
+"""`HttpSession`: the state of one server over HTTP. `Exchanges`: the channel, as its requests and streams use it."""
 
 from __future__ import annotations
 
@@ -31,17 +31,16 @@ class HttpSession:
     """The state that all requests to one server share. Any thread reads it; each attribute is replaced as a whole."""
 
     name: str
-    """The server's, for log lines."""
+    """The server's name, for log lines."""
     url: Url = dataclasses.field(repr=False)
     """Its path and its query may be secret."""
     redact: Callable[[str], str]
-    """Masks the server's secrets."""
     max_message_bytes: int
     request_headers: RequestHeaders
     send: Callable[..., Awaitable[Response]] = HttpConnection.request
     """Called like that method, with the connection. With an authorization it may wait, and send the request twice."""
     login_threads: DaemonPool | None = None
-    """Run the authorization's code."""
+    """The threads for the authorization's code."""
     negotiated: NegotiatedProtocol = NOT_NEGOTIATED
     id: str | None = dataclasses.field(default=None, repr=False)
     """The server's id for the session, if it has one."""
@@ -65,7 +64,7 @@ class HttpSession:
         self.id = identifier
 
     def reason(self, error: Exception) -> str:
-        """What went wrong with a connection, without secrets."""
+        """The text of a connection's error, without secrets."""
         return self.redact(" ".join(str(error).split())) or type(error).__name__
 
     def post_headers(self, item: Outgoing, negotiated: NegotiatedProtocol) -> Mapping[str, str]:
@@ -89,7 +88,7 @@ def _given(headers: Mapping[str, str | None]) -> dict[str, str]:
 
 
 class Exchanges(Protocol):
-    """What requests and streams use of their channel, on the I/O thread or on that of a caller."""
+    """The part of a channel that requests and streams use, on the I/O thread or on a caller's."""
 
     session: HttpSession
     lock: AbstractContextManager[object]
@@ -111,16 +110,16 @@ class Exchanges(Protocol):
         """The server sent a message, in answer to the request `call_id` of `method` if these are given."""
 
     def answered(self) -> None:
-        """A request has its answer, and only reads on to the end of the stream on which that came."""
+        """A request has its answer, and only reads on to the end of the stream of that answer."""
 
     def request_failed(self, call_id: int, error: MCPError) -> None:
-        """One request came to nothing, and the channel goes on."""
+        """One request has failed, and the channel goes on."""
 
     def unreachable(self, error: Exception, post: object | None = None) -> bool:
         """There is no connection. False if the channel stays, because the server answers other requests: try again."""
 
     def session_forgotten(self) -> None:
-        """The server says that there is no such session."""
+        """The server has refused the session as unknown."""
 
     def login_required(self, error: MCPError) -> bool:
         """Whether `error` says that the server lets no request in without a login; if so, the channel ends soon."""
@@ -129,7 +128,7 @@ class Exchanges(Protocol):
         """The channel is over; the first report says why."""
 
     async def fall_back(self, item: Outgoing) -> bool:
-        """Try the transport of 2024-11-05. If the server speaks it, `item` and all that follows go that way: True."""
+        """Try the transport of 2024-11-05. True if the server speaks it: `item` and all later messages use it."""
 
 
 def is_stateless(negotiated: NegotiatedProtocol) -> bool:

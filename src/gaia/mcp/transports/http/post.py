@@ -1,4 +1,4 @@
-"""One message on its way to a server: a POST, and what answers it."""
+"""`Post`: one message to a server over HTTP, and the responses to it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAX_BACKOFF_SECONDS = 5.0
 
 _LISTEN = "subscriptions/listen"
 _OWN_ID = "http"
-"""The id of a request that this transport makes for itself; those of calls are numbers."""
+"""The id of a request that this transport makes for itself; calls have numbers."""
 
 _RECONNECT_SECONDS = 0.1
 _MAX_RECONNECT_SECONDS = 2.0
@@ -45,42 +45,43 @@ _MAX_RECONNECT_SECONDS = 2.0
 _UNAWAITED_SECONDS = 30.0
 
 _LINGER_SECONDS = 0.5
-"""How long the end of a stream is waited for after the answer, so that the connection can be used again."""
+"""How long to wait for the end of a stream after the answer, so that the connection can be used again."""
 
 _MAX_UNUSED_BYTES = 64 * 1024
 
 _OK = 200
-"""To read a member of `HTTPStatus` takes as long as a call of a function, and each call would do it."""
+"""Reading a member of `HTTPStatus` takes as long as a call of a function, and each call would do it."""
 
 _NOT_OFFERED = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 _KEEPS_METHOD = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT)
 
 
 Then = Callable[[HttpConnection], Awaitable[None]]
-"""What is left to do when a response is closed."""
+"""The rest of the work, after a response is closed."""
 
 
 class Post:
-    """`exchange` sends the message, and hands over what comes back.
+    """`exchange` sends the message, and hands over the messages that come back.
 
-    The thread of a caller may drive it, as far as it only waits for the answer: connecting, pauses, and the end of a
-    stream are left to the I/O thread. It raises nothing but what a signal handler raises: failures go to the channel.
-    `interrupt` is for any thread.
+    A caller's thread may drive it, as far as it only waits for the answer: connecting, pauses, and the end of a stream
+    are left to the I/O thread. It does not raise: failures go to the channel. (A signal handler may still raise in this
+    thread.) `interrupt` is for any thread.
     """
 
     sent = False
-    """Whether the server may have read it, or some of it. Other threads may look."""
+    """Whether the server may have read some of it. Other threads may read this."""
     answered = False
-    """All that is still to come is the end of the stream."""
+    """Whether only the end of the stream is still to come."""
     delivering = False
-    """A message is being handed over: the end of the request that it may be is known here."""
+    """Whether a message is being handed over, which may end the request in this thread."""
     in_callers_thread = False
-    """Whether the thread of a caller drives the exchange."""
+    """Whether a caller's thread drives the exchange."""
     _session_id: str | None = None
     _refused = False
-    """Whether the server refused, by the status of its response, what was sent last: it has not acted on it."""
+    """Whether the server has refused the last sending by the status of its response: it has not acted on it."""
     _corrected = False
-    """The server said that headers and body do not agree: they are made anew once."""
+    """Whether the headers were computed anew, after the server said that they differ from the body. This happens
+    once."""
     _deadline: float | None = None
     """A reading of `time.monotonic`, instead of the deadline of the message."""
     # The lock of the channel owns these three: a connection is interrupted only while it carries this message.
@@ -92,7 +93,7 @@ class Post:
         self._channel = channel
         self._session = channel.session
         self._item = item
-        # A call that is repeated has another id and frame by then.
+        # A repeated call has another id and frame by then.
         self.id = item.id
         self.method = item.method
         self._frame = item.frame
@@ -133,9 +134,9 @@ class Post:
         except Interrupted:
             pass
         except MCPError as error:
-            # An authorization that says why it cannot give one.
+            # An authorization that says why it has no login.
             self._take_back()
-            # A subscription that is refused does not end the channel, because calls may be under way.
+            # A subscription that is refused does not end the channel, because calls may be in flight.
             if not (self.is_awaited and self._channel.login_required(error)):
                 self._fail(error)
         except TimedOut as error:
@@ -153,7 +154,7 @@ class Post:
                 self._connection = None
 
     def _require_own(self, error: Exception) -> None:
-        """Raise what a signal handler has raised in the caller's thread: it is the caller's."""
+        """Raise an exception of a signal handler in the caller's thread, because it is for the caller."""
         if self.in_callers_thread and not is_own(error):
             raise error
 
@@ -167,10 +168,8 @@ class Post:
         await Sleep(until if limit is None else min(until, limit))
         self._check()
 
-    # Sending it.
-
     async def _try_again(self, error: OSError, connection: HttpConnection) -> None:
-        """After `error`: send the message, if there was no connection and the channel goes on nevertheless."""
+        """Send the message again after `error`, if there was no connection and the channel goes on nevertheless."""
         pause = _RECONNECT_SECONDS
         while True:
             self._require_own(error)
@@ -258,7 +257,7 @@ class Post:
 
     def _begin(self) -> None:
         with self._channel.lock:
-            # Not even asked once it is interrupted: a closed channel promises that.
+            # An interrupted item's `begin_write` is not called: a closed channel promises that.
             if self._interrupted or not (self.sent or self._item.begin_write()):
                 raise Interrupted
             if self.sent and not self._refused:
@@ -269,8 +268,8 @@ class Post:
         self._refused = 300 <= status < 500
 
     def _take_back(self) -> None:
-        """The message counts as not sent, if the server has refused all that was sent of it."""
-        # Not after an interruption: the message belongs to another channel then, and may be on its way there.
+        """Mark the message as not sent, if the server has refused every sending."""
+        # Not after an interruption: the message then belongs to another channel, which may be sending it.
         with self._channel.lock:
             if self.sent and self._refused and not self._interrupted:
                 self._item.undo_write()
@@ -282,10 +281,8 @@ class Post:
     def _is_done(self) -> bool:
         return self._item.ended or self._interrupted
 
-    # What comes back.
-
     def _receive_now(self, response: Response) -> bool:
-        """Hand over the usual answer to a call: JSON that has come whole. A coroutine for each call takes too long."""
+        """Hand over the usual answer to a call: JSON that has arrived whole. A coroutine for it would take too long."""
         if response.status != _OK or self.method != "tools/call" or self._session.endpoint is not None:
             return False
         body = response.read_now() if response.headers.get(b"content-type") == b"application/json" else None
@@ -301,7 +298,7 @@ class Post:
         kind = content_type(response)
         if self.id is None or self._session.endpoint is not None:
             if kind != "text/event-stream":
-                # Nothing that matters, but a connection whose response is read can be used again.
+                # The body does not matter, but a connection whose response is read can be used again.
                 await read_up_to(response, _MAX_UNUSED_BYTES)
         elif kind == "application/json" or kind.endswith("+json"):
             try:
@@ -351,7 +348,7 @@ class Post:
         except TimedOut:
             raise
         except HttpClientError:
-            # Perhaps it can be continued.
+            # The stream may be resumed.
             if stream.last_id is None or is_stateless(self._negotiated):
                 raise
 
@@ -393,15 +390,13 @@ class Post:
         finally:
             self.delivering = False
 
-    # What goes wrong.
-
     async def _receive_refusal(self, response: Response, url: Url) -> Then | None:
         session, status, body = self._session, response.status, await response.read()
         error = error_responses.error_in(body)
         # A server that answers the request itself has read it, and may have acted on it.
         unread = None if error is None or error.id == self.id else error
         if error_responses.is_forgotten(response, self._session_id, unread):
-            # It did not look at the message: that goes to the next session.
+            # The server did not look at the message, so the next session gets it.
             self._take_back()
             self._channel.session_forgotten()
         elif self.method == "initialize" and status in _NOT_OFFERED and error is None:
@@ -467,7 +462,7 @@ async def read_up_to(response: Response, limit: int) -> bytes:
 
 
 def same_origin_redirect(response: Response, url: Url) -> Url | None:
-    """Where a message has to be sent instead, if that is the same server and the message stays what it is."""
+    """The URL to which to send the message instead, if the server is the same and the message stays unchanged."""
     if response.status not in _KEEPS_METHOD:
         return None
     target = error_responses.redirect_target(response, url)

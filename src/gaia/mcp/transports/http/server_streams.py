@@ -29,7 +29,7 @@ _CLOSED = "closed its stream"
 
 
 class _Stream:
-    """A GET with a connection of its own."""
+    """A GET with its own connection."""
 
     def __init__(self, channel: Exchanges) -> None:
         self._channel = channel
@@ -65,7 +65,7 @@ class ServerStream(_Stream):
         """Set when the server has answered the first GET, or it is known that it does not."""
 
     async def wait_until_answered(self) -> None:
-        """Wait until the server knows of the stream, at most a second: most servers drop what they ask before that."""
+        """Wait, at most a second, until the server knows the stream. Most servers drop their requests before that."""
         await self._answered.within(_ANSWER_SECONDS)
 
     async def listen(self) -> None:
@@ -119,7 +119,7 @@ class ServerStream(_Stream):
 
 
 class OldServerStream(_Stream):
-    """All messages of a server of 2024-11-05, beginning with the URL to which it wants messages sent.
+    """All messages of a server of 2024-11-05, beginning with the URL to which the client sends its messages.
 
     The end of the stream is the end of the channel, unless the URL never came.
     """
@@ -133,7 +133,7 @@ class OldServerStream(_Stream):
         self._failure: HttpClientError | None = None
 
     async def endpoint(self) -> Url:
-        """Wait for the URL to which messages are sent. Raises `HttpClientError`."""
+        """Wait for the URL to which the client sends its messages. Raises `HttpClientError`."""
         if self._task is None:
             self._task = self._channel.spawn(self.listen())
         if not await self._known.within(_ENDPOINT_SECONDS):

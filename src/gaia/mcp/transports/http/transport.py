@@ -1,4 +1,4 @@
-"""The transport for servers that are reached over HTTP. What needs the extra is loaded when a server is opened."""
+"""`HttpTransport`, for servers over HTTP. The modules that need the extra are imported when a server is opened."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _MAX_SHOWN = 100
 _OURS = frozenset(
     {"accept", "accept-encoding", "content-length", "content-type", "mcp-protocol-version", "mcp-session-id"}
 )
-"""Headers that say what the transport does. Configurations written for other clients contain some; ours count."""
+"""Headers that the transport sets. Configurations for other clients contain some; the transport's replace them."""
 
 Authorize = Callable[[], "RequestAuthorization | httpx2.Auth | None"]
 
 
 class HttpTransport(StandaloneTransport):
-    """Talks to an MCP server at a URL (Streamable HTTP), and to one of revision 2024-11-05 if it is that.
+    """Talks to an MCP server at a URL, over Streamable HTTP or the older HTTP with SSE (2024-11-05).
 
-    `MCPClient` supervises it: a server that cannot be reached is tried again later, a session that the server has
-    forgotten is opened anew. Used by itself it has the four methods of `MCPTransport`; the first request then has to be
-    `initialize`, and `notifications/initialized` is sent when that is answered.
+    `MCPClient` supervises it: it tries an unreachable server again later, and opens a new session if the server has
+    forgotten the old one. Used by itself it has the four methods of `MCPTransport`; the first request must then be
+    `initialize`, after whose answer it sends `notifications/initialized`.
 
     Proxies and certificates come from the environment (``HTTPS_PROXY``, ``NO_PROXY``, ``SSL_CERT_FILE``). Needs the
     extra ``gaia-mcp[http]``.
@@ -73,13 +73,13 @@ class HttpTransport(StandaloneTransport):
     ) -> None:
         """`headers` are sent with every request. `timeout` is in seconds.
 
-        `old` says that the server speaks HTTP with SSE (2024-11-05), which is otherwise found out. `auth` is a
-        `ServerAuthorization` or an authorization of httpx2, or makes one whenever the server is opened.
-        `max_connections` bounds the requests that are under way at once; more wait. `expand`, if given, is asked at
-        each opening for the URL and the headers to use instead, with variables filled in, and
-        for values that must not be shown besides theirs.
+        `old` says that the server speaks HTTP with SSE (2024-11-05); by default the transport finds out. `auth` is a
+        `ServerAuthorization` or an authorization of httpx2, or a function that makes one whenever the server is opened.
+        `max_connections` bounds the concurrent requests; more wait. `expand`, if given, is called at each opening. It
+        returns the URL and the headers to use instead, with variables filled in, and further values that must not be
+        shown.
 
-        Raises ValueError for a URL or a header that cannot be used, unless it is `expand` that gives them.
+        Raises ValueError for a URL or a header that cannot be used, unless `expand` provides them.
         """
         if debug:
             enable_debug()
@@ -115,7 +115,7 @@ class HttpTransport(StandaloneTransport):
         try:
             url = Url.parse(self._expand()[0])
         except ValueError:
-            # `open` says what is wrong with it.
+            # `open` reports the error.
             return known
         return known | {"server.address": url.host, "server.port": url.port}
 
@@ -135,7 +135,7 @@ class HttpTransport(StandaloneTransport):
         url, headers, secrets = self._expand()
         try:
             checked = _checked_headers(headers or {})
-            # The user and the password go into a header of their own; no message and no log line shows them then.
+            # The URL without user and password, which go into a header, so no message and no log line shows them.
             target = Url.parse(url)
         except ValueError as error:
             raise ConfigError(f"server {name!r}: {error}") from error
@@ -182,7 +182,7 @@ class HttpTransport(StandaloneTransport):
 
         state: tuple[list[str], Redactor] = ([], Redactor(secrets))
 
-        # Tokens come and go. The pair is replaced as a whole: any thread may be here.
+        # Tokens come and go. The pair is replaced as a whole, because several threads may run this.
         def redact(text: str) -> str:
             nonlocal state
             made_of, redactor = state
@@ -195,7 +195,7 @@ class HttpTransport(StandaloneTransport):
         return redact
 
     def _settings(self, url: str, headers: Mapping[str, str]) -> HttpSettings:
-        """Raises ValueError and OSError for what the environment says."""
+        """Raises ValueError and OSError for unusable settings of the environment."""
         credentials = credentials_of(url)
         if credentials is not None and self._auth is None:
             headers = {**headers, "Authorization": basic_authorization(*credentials)}

@@ -1,4 +1,4 @@
-"""Servers in a sandbox (Linux): limits what a process may read, write and reach, and how much it may use.
+"""Servers in a sandbox (Linux): limits on the paths, the network and the resources of a process.
 
 This module has `Sandbox`, the checked ``"sandbox"`` of a server's entry.
 
@@ -24,7 +24,7 @@ _MIN_MEMORY = 16 * 1024**2
 
 
 class Sandbox(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a server may do beyond the default sandbox, and how much it may use.
+    """A server's permissions beyond the default sandbox, and its limits.
 
     In the default sandbox the file system is read-only and without the homes, ``/tmp`` is private, there is no network,
     and the server sees its own processes only. The constructor raises ValueError for invalid values.

@@ -24,7 +24,7 @@ _SCRATCH_BYTES = 1024**3
 
 
 class Unusable(Exception):
-    """An engine cannot be used on this machine. The text says why, and what to do about it."""
+    """An engine cannot be used on this machine. The text gives the reason and a remedy."""
 
 
 @functools.cache
@@ -90,7 +90,7 @@ def _partly_shown(confinement: Confinement, directories: Iterable[str]) -> Itera
         if directory != "/":
             yield directory, ["--tmpfs"]
         for path in entries_without(directory, [*confinement.left_out, "/proc", "/dev"]):
-            # An entry may be gone by now; it is skipped then.
+            # `--ro-bind-try` skips an entry that is gone by now.
             yield path, ["--symlink", os.readlink(path)] if islink(path) else ["--ro-bind-try", path]
 
 

@@ -1,6 +1,6 @@
 """`cage` makes a server's command run in its sandbox, with the first engine that can enforce everything here.
 
-Memory, processes and processor time are limited by control groups if possible, else by limits of each process.
+Control groups limit memory, processes and processor time if possible; otherwise limits of each process do.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ControlGroups:
         (folder / files[0]).write_text(str(value))
         for file in files[1:]:
             if (folder / file).exists():
-                # Here version 1 counts both together; version 2 counts only the swapped part.
+                # Version 1 counts memory and swap together here; version 2 counts only the swapped part.
                 (folder / file).write_text("0" if file == "memory.swap.max" else str(value))
 
     def used_up(self) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ def _hierarchy(controller: str) -> tuple[Path, list[str]]:
         number, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
             parent = _ROOT / controller / path.lstrip("/")
-            # In a container the path is that of the host, but the container's own group is mounted.
+            # In a container the path is the host's, but the container's own group is mounted.
             return (parent if parent.is_dir() else _ROOT / controller), _VERSION_1[controller]
         if number == "0":
             unified = path
@@ -154,8 +154,6 @@ def _sweep(parent: Path) -> None:
 
 @dataclass
 class Limits:
-    """The limits of one start."""
-
     groups: ControlGroups | None = None
     of_process: dict[str, int] = field(default_factory=dict)
     """Values by the names of the module `resource`."""
@@ -190,7 +188,7 @@ def limits_of(confinement: Confinement, *, in_namespaces: bool) -> Limits:
 
 @dataclass
 class Cage:
-    """How to start a server in its sandbox, and the work after its end. For one thread at a time."""
+    """The command that starts a server in its sandbox, and the work after its end. For one thread at a time."""
 
     argv: list[str]
     environment: dict[str, str]
@@ -229,7 +227,7 @@ def cage(
     cwd: str | None,
     configured: Mapping[str, str] | None = None,
 ) -> Cage:
-    """Make the sandbox of a server that is started now. Call `remove` in the end.
+    """Make the sandbox for one start of a server. The caller must call `Cage.remove` in the end.
 
     `argv` begins with an absolute path. `configured` is the part of the environment that the configuration sets; it is
     not changed. Raises StartFailed if a path cannot be used, or no engine of this machine enforces everything.
@@ -256,8 +254,6 @@ def cage(
 
 
 class _Server(NamedTuple):
-    """The server to start, and its launcher."""
-
     confinement: Confinement
     launcher: list[str]
     argv: Sequence[str]
@@ -267,7 +263,7 @@ class _Server(NamedTuple):
     def command(
         self, limits: Limits, domain: dict[str, Any] | None, allowed: bytes, prefix: Sequence[str]
     ) -> list[str]:
-        """What starts the server: in its control groups, after `prefix`, by the launcher."""
+        """The command that starts the server: in its control groups, after `prefix`, by the launcher."""
         plan = {
             "limits": limits.of_process,
             "landlock": domain,

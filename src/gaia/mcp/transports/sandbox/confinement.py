@@ -1,4 +1,4 @@
-"""A server's sandbox on this machine: which paths are hidden, shown and writable, and which limits hold."""
+"""A server's sandbox on this machine: hidden, shown and writable paths, and limits."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Confinement:
     masked: tuple[str, ...]
     """Secrets that are hidden although the place around them is shown."""
     left_out: tuple[str, ...]
-    """Files to hide in shown places: those of this program, and secrets. The directory of such a file is shown entry by
-    entry, so that the file stays hidden when it is replaced or made anew."""
+    """Files to hide in shown places: this program's, and secrets. The directory of such a file is shown entry by entry,
+    so that the file stays hidden when it is replaced or made anew."""
     links: tuple[tuple[str, str], ...]
     """Symbolic links in hidden places that lead to shown places, with their targets."""
     cwd: str
@@ -110,7 +110,7 @@ def confinement_of(
     ]
     masked = [secret for secret in masked if secret not in lasting]
     read = {real for _, real in (*shown, *listed)} - writable - set(masked)
-    # Those that do not exist in the sandbox unless they are made there.
+    # The links that exist in the sandbox only if they are made there.
     links = {
         link: target
         for path, _ in (*shown, *listed)
@@ -151,7 +151,7 @@ def _absolute(path: str, directory: str) -> str:
 
 
 def _refuse_writing_around(own: Iterable[str], writable: Iterable[str]) -> None:
-    """A server that may write around a file of this program could replace that file."""
+    """Raise StartFailed if the server may write around a file of this program, because it could replace that file."""
     own = list(own)
     held = [
         f"{place} holds {', '.join(names)}"
@@ -166,7 +166,7 @@ def _refuse_writing_around(own: Iterable[str], writable: Iterable[str]) -> None:
 
 
 def _refuse_writable_links(sandbox: Sandbox, directory: str, writable: Iterable[str]) -> None:
-    """A server that may replace a link could choose what is opened for it at its next start."""
+    """Raise StartFailed if the server may replace a link, because it could choose the target for its next start."""
     for key in ("read", "write"):
         for path in getattr(sandbox, key):
             for link, _ in links_of(_absolute(path, directory)):

@@ -1,6 +1,6 @@
 """The parts of a sandbox that the kernel enforces: Landlock rules for files, and a system call filter (seccomp-BPF).
 
-Landlock is the engine if bubblewrap cannot be used. The filter covers what namespaces and Landlock do not: keys of the
+Landlock is the engine if bubblewrap cannot be used. The filter covers gaps of namespaces and Landlock: keys of the
 user's session, sockets of virtual machines, characters typed into a terminal; and, for Landlock alone, sockets of any
 kind and the metadata of files.
 """
@@ -168,8 +168,8 @@ def require_landlock(confinement: Confinement) -> None:
 def rules_of(confinement: Confinement, scratch: str) -> Iterator[tuple[str, str]]:
     """The rules, as pairs of a path and READ, WRITE, USE or LIST. `scratch` is the server's private directory.
 
-    Landlock can only permit, and a rule for a directory covers everything in it. So for a directory with hidden places
-    there is a rule for each other entry.
+    Landlock can only permit, and a rule for a directory covers everything in it. So a directory with hidden places has
+    a rule for each other entry.
     """
     closed = [*confinement.hidden, *confinement.masked, *confinement.left_out, "/proc", "/dev"]
     for path in _without("/", closed):

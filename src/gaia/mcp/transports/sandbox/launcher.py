@@ -1,8 +1,8 @@
 """Runs in the server's process before the server: gives up rights and sets limits, then becomes the server.
 
-It is run by path with an isolated interpreter, so it imports the standard library only. The host cannot do this between
-fork and exec, because it has threads. The arguments are a marshalled plan and the server's argument vector. If a part
-of the plan cannot be enforced, the launcher ends with an error, and the server is not started.
+An isolated interpreter runs it by path, so it imports the standard library only. The host cannot do this between fork
+and exec, because it has threads. The arguments are a marshalled plan and the server's argument vector. If a part of the
+plan cannot be enforced, the launcher ends with an error, and the server is not started.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def limit(limits: dict[str, int]) -> None:
         hard = resource.getrlimit(number)[1]
         if hard != resource.RLIM_INFINITY:
             value = min(value, hard)  # noqa: PLW2901 - a tighter limit of the host stays
-        # One more for processor time: the soft limit tells the server, the hard one kills it.
+        # One more for processor time: at the soft limit the kernel warns the server, at the hard one it kills it.
         one_more = number == resource.RLIMIT_CPU and (hard == resource.RLIM_INFINITY or value < hard)
         resource.setrlimit(number, (value, value + one_more))
 

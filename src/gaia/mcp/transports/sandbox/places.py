@@ -1,7 +1,7 @@
 """The places that a sandbox hides, including this program's files, and the paths that a program needs to start.
 
-Each save of a configuration replaces the file by another one; a mount over its name is then gone, in all namespaces. So
-the directory of such a file is shown entry by entry, as it is when the server is started.
+Each save of a configuration replaces the file, and a mount over its name is then gone, in all namespaces. So the
+directory of such a file is shown entry by entry, as of the server's start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gaia.mcp.errors import StartFailed
 from gaia.runtime.private_files import private_files
 
 PRIVATE = ("/tmp", "/var/tmp")  # noqa: S108 - these are the places that a sandbox replaces
-"""Places that a sandbox replaces by empty directories of its own, to which the server may write."""
+"""Places that a sandbox replaces by its own empty directories, to which the server may write."""
 
 _HIDDEN = ("/home", "/root", "/run", "/var/run", "/mnt", "/media")
 """Homes; sockets and credentials of services, sessions and containers; other disks, and those of Windows under WSL."""
@@ -153,7 +153,7 @@ def needed_by(program: str, search_path: str) -> Iterator[str]:
 
 
 def script_of(argv: Sequence[str], directory: str) -> str | None:
-    """The script that an interpreter is told to run, as an absolute path; None for any other command."""
+    """The script that an interpreter is to run, as an absolute path; None for any other command."""
     if _INTERPRETER.fullmatch(os.path.basename(argv[0])) is None:
         return None
     for word in argv[1:]:
@@ -282,7 +282,7 @@ def _beside(file: str, opened: list[str]) -> Iterator[str]:
 
 
 def _mounts() -> list[tuple[str, str, str]]:
-    """For each mounted file system: its number, which directory of it is mounted, and where; the top one first."""
+    """For each mounted file system: its number, its mounted directory, and the mount point; the top one first."""
     try:
         with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as lines:
             found = [line.split(" ", 5) for line in lines]
