@@ -138,13 +138,16 @@ class Handover:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             try:
                 self._thread.start()
-            except RuntimeError:
+            except BaseException as error:
+                # If a signal handler has raised it, the thread may run; it ends then.
                 self._thread = None
-                return False
+                if isinstance(error, RuntimeError):
+                    return False
+                raise
         return True
 
     def _run(self) -> None:
-        while self._run_next():
+        while self._thread is threading.current_thread() and self._run_next():
             pass
 
     def _run_next(self) -> bool:
@@ -167,9 +170,11 @@ class Handover:
 
     def _ends(self) -> bool:
         with self._lock:
-            if not self._waiting:
+            if self._tasks.empty() and self._thread is threading.current_thread():
+                # An exception of a signal handler may have come between the counting of a task and its entry.
+                self._waiting = self._size = 0
                 self._thread = None
-            return self._thread is None
+            return self._thread is not threading.current_thread()
 
     def _attempt(self, task: Task) -> None:
         try:

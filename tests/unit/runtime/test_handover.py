@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ import pytest
 
 from gaia.runtime import handover as handover_module
 from gaia.runtime.handover import Handover, mark_engine_thread, on_engine_thread
+from tests.interruption import raise_within
 from tests.waiting import PATIENCE, wait_until
 
 
@@ -126,6 +128,33 @@ class TestPost:
         for thread in work.threads:
             thread.join(PATIENCE)
         assert work.done == [1, 2]
+
+    def test_an_exception_within_post_loses_no_later_task_and_no_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A signal handler may raise it, at any place."""
+        monkeypatch.setattr(handover_module, "_IDLE_SECONDS", 0.01)
+        for place in itertools.count():
+            work = Work()
+            where = raise_within(lambda: work.handover.post(work.note(1)), place, ("gaia/runtime/handover.py",))  # noqa: B023
+            work.handover.post(work.note(2))
+            assert wait_until(lambda: 2 in work.done), where  # noqa: B023
+            assert wait_until(lambda: not work.threads), where  # noqa: B023
+            if not where:
+                break
+        assert place > 5
+
+    def test_an_exception_within_the_start_of_its_thread_loses_no_later_task(
+        self, work: Work, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupted(_: threading.Thread) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                work.handover.post(work.note(1))
+        work.handover.post(work.note(2))
+        assert work.handover.flush(PATIENCE)
+        assert work.done == [2]
 
     def test_a_task_that_posts_is_no_deadlock(self, work: Work) -> None:
         work.handover.post(lambda: work.handover.post(work.note("inner")))
