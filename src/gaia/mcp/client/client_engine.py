@@ -145,7 +145,6 @@ class ClientEngine:
         self.session.request_disconnect(drain)
 
     def forget(self) -> None:
-        """Forget everything about the server. Called after the client has disconnected."""
         self._server_requests.withdraw_all()
         self._cache.forget()
         self.tool_calls.forget()

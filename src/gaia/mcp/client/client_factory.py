@@ -75,7 +75,6 @@ class ClientFactory:
         self.defaults = msgspec.structs.replace(self.defaults, features=RELAYED)
 
     def origin_of(self, client: MCPClient) -> Origin | None:
-        """None for a client that this factory did not make."""
         return self._origins.get(client)
 
     def make(self, name: str, config: Mapping[str, Any], source: Path | None) -> MCPClient:

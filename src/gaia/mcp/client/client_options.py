@@ -146,7 +146,6 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, start_timeout=seconds, probe_timeout=min(self.probe_timeout, seconds / 2))
 
     def or_else(self, defaults: ClientOptions) -> ClientOptions:
-        """These options, with `defaults` for those that are left to the manager."""
         return msgspec.structs.replace(
             self,
             pin_tools=self.pin_tools or defaults.pin_tools,

@@ -29,7 +29,6 @@ from gaia.runtime.log import get_logger
 logger = get_logger(__name__)
 
 _reported: set[tuple[Path | None, str]] = set()
-"""Files and servers whose unknown keys were logged."""
 
 
 class _Merged(NamedTuple):
@@ -103,10 +102,7 @@ class MCPConfig:
         self._lock = reentrant_lock()
         """Guards changes of `_layers` and `_merged`. Never held during I/O: each file has a lock file."""
         self._layers: dict[Path | None, dict[str, Any]] = {}
-        """The entries of each file, by increasing precedence.
-
-        The key None stands for entries in memory, which come last.
-        """
+        """Each file's entries, by increasing precedence. The entries in memory come last, under None."""
         self._layers |= {file: entries_of(file, document) for file, document in loaded.documents.items()}
         self._layers[None] = in_memory
         self._merge()

@@ -91,7 +91,6 @@ class ServerChanges:
             thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def result(self, unchanged: Iterable[str] = ()) -> AppliedConfig:
-        """The outcomes so far. `unchanged` names the servers that needed no change."""
         outcomes = self._outcomes.copy()
 
         def done(what: str) -> tuple[str, ...]:
@@ -123,7 +122,6 @@ class ConfiguredServers:
         self._applying = reentrant_lock()
         """Held while an `apply` begins its changes, but not until they are finished. Guards `_replacing`."""
         self._replacing: dict[str, threading.Thread] = {}
-        """The last thread that gave each server another configuration."""
         self._stops = 0
         """How often `stop` was called. An `apply` that began before the last `stop` starts no more servers."""
         self._departing: set[MCPClient] = set()
@@ -232,7 +230,6 @@ class ConfiguredServers:
         return unchanged
 
     def _start(self, name: str, client: MCPClient, stops: int | None = None, *, keep_trying: bool = True) -> str | None:
-        """The reason why the server could not be started, or None."""
         if stops not in (None, self._stops):
             # `disconnect_all` may have come before the name was reserved.
             self._registry.drop(name, client)

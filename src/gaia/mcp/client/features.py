@@ -12,7 +12,6 @@ from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.mcp.tools.pins import PinGate, pins_of_prompts
 
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""The severities of log messages, rising."""
 
 Json = dict[str, Any]
 

@@ -26,8 +26,6 @@ _TO_BEGIN_SECONDS = 5.0
 
 
 class ManagerEngine:
-    """The parts of an `MCPClientManager`. Thread-safe."""
-
     def __init__(
         self,
         config: MCPConfig,
@@ -36,10 +34,7 @@ class ManagerEngine:
         lock_file: Path | None,
         new_client: Callable[[str, Mapping[str, Any]], MCPClient],
     ) -> None:
-        """`defaults` apply to settings that an entry leaves out.
-
-        See `ClientFactory` for `lock_file` and `new_client`.
-        """
+        """`defaults` apply to settings that an entry leaves out. The other parameters are as in `ClientFactory`."""
         self.config = config
         self.recorders: Recorders = services.recorders
         self.listeners = Listeners()
@@ -105,7 +100,6 @@ class ManagerEngine:
         return absences[0].error if absences else None
 
     def _absences(self, servers: Iterable[str]) -> list[Absence]:
-        """One absence for each of `servers` that is not ready."""
         statuses = {status.name: status for status in self.registry.status()}
         connected = self.registry.connected
         found = (absence_of(name, statuses.get(name), self.config, joined=name in connected) for name in servers)

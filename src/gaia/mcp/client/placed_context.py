@@ -17,7 +17,6 @@ from gaia.mcp.supervision.policy import RestartPolicy
 
 
 def placed_context(setup: ClientSetup, transport: PlacedTransport) -> PlacedContext:
-    """The context for all hosts that a server has, one after the other."""
     # The observer must not report a host's network as this program's: this program talks to Ray.
     setup.observer.network = {"network.transport": "tcp"}
     setup.observer.redact = str

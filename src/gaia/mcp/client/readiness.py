@@ -58,8 +58,6 @@ def absence_of(name: str, status: ServerStatus | None, config: MCPConfig, *, joi
 
 
 class Goal(NamedTuple, Generic[T]):
-    """A condition that a thread or a task waits for."""
-
     is_over: Callable[[], bool]
     outcome: Callable[[], T]
     """Returns the outcome of the wait, or raises why it failed. May be called at any time, also after a timeout."""

@@ -25,8 +25,6 @@ class NameTaken(ValueError):
 
 
 class Route(NamedTuple):
-    """The client that has a tool, and the tool with its own and its namespaced name."""
-
     client: MCPClient
     tool: MCPTool
 
@@ -49,10 +47,7 @@ class ServerRegistry:
     """
 
     def __init__(self, readiness: Readiness, on_joined: Callable[[str, tuple[MCPTool, ...]], None]) -> None:
-        """``on_joined(name, tools)`` is called without the lock when the tools of a server become callable.
-
-        `readiness` is notified at the end of each attempt to connect.
-        """
+        """``on_joined(name, tools)`` is called, without the lock, when a server's tools become callable."""
         self._readiness = readiness
         self._on_joined = on_joined
         self._lock = reentrant_lock()
@@ -65,10 +60,7 @@ class ServerRegistry:
         self._waiting: dict[str, MCPClient] = {}
         """Clients whose servers failed to connect and are tried again. Each joins when its server is ready."""
         self._replaced: dict[MCPClient, MCPClient] = {}
-        """Maps a client to the waiting client whose name it took.
-
-        The waiting client must end before the new one starts.
-        """
+        """By client: the waiting client whose name it took, which must end before this one starts."""
         self._connecting: dict[MCPClient, _Start] = {}
         """Clients that a thread is connecting, even if they were taken out of `_starting` meanwhile."""
         self._changes = 0
@@ -273,7 +265,6 @@ class ServerRegistry:
         return None if pair is None else hidden[pair]._engine.refusal_of(pair[1])
 
     def unknown_tool(self, name: str) -> UnknownTool | ServerUnavailable:
-        """The error for a name without a route, with similar names."""
         self._rebuild_routes()
         routes = self.routes
         if name in routes:
@@ -287,7 +278,6 @@ class ServerRegistry:
         return UnknownTool(f"no connected server offers a tool named {name!r}; {hint}")
 
     def status(self) -> list[ServerStatus]:
-        """The status of every server, in order: connected, starting, tried again, and failed."""
         with self._lock:
             clients, failed = self.clients(), self._failed.copy()
         statuses = {**failed, **{name: client.status for name, client in clients.items()}}
@@ -303,7 +293,6 @@ class ServerRegistry:
     # Stopping.
 
     def client_of(self, name: str) -> MCPClient | None:
-        """The connected, starting or waiting client of a server."""
         with self._lock:
             return self.connected.get(name) or self._starting.get(name) or self._waiting.get(name)
 

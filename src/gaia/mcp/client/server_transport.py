@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 _warned: set[tuple[str, str]] = set()
-"""Warnings that were logged. Each is logged once per process."""
 
 
 def transport_for(

@@ -76,7 +76,7 @@ class SupervisedSession(Caller[ServerControl]):
         self._context = context
         self._new_supervisor = new_supervisor
         self._lifecycle = reentrant_lock()
-        """Held while a thread connects or disconnects; no call takes it.
+        """Held while a thread connects or disconnects, never by calls.
 
         Guards the attributes below, and `supervisor`.
         """
@@ -176,10 +176,7 @@ class SupervisedSession(Caller[ServerControl]):
         self.timeout = self._context.timeout
 
     def disconnect(self, then: Callable[[], object] = lambda: None, drain: float = 0.0) -> None:
-        """Stop the server, which has `drain` seconds to finish its calls.
-
-        Then call `then`, before another thread may connect.
-        """
+        """Stop the server, which has `drain` seconds, then call `then`, before another thread may connect."""
         if self.supervisor.is_forked:
             then()
             return

@@ -53,7 +53,6 @@ class ToolCalls:
         """The number of the request whose answer is in the catalog, or of the last `forget`."""
 
     def over(self, requests: ClientRequests) -> ToolCalls:
-        """The same tools with the same filters and pins, called through other `requests`."""
         other = copy.copy(self)
         other.requests = requests
         return other
@@ -128,7 +127,6 @@ class ToolCalls:
             self._takes_effect(assumed, next(self._listings))
 
     def forget(self) -> None:
-        """Forget the tools after the client was disconnected, and ignore answers to earlier requests."""
         self.assume(None)
 
     # Whether they may be called.
@@ -147,7 +145,6 @@ class ToolCalls:
         return tool is not None and tool.safe_to_repeat
 
     def _denial(self, tool_name: str) -> str | None:
-        """Which filter denies a tool, and where that filter is."""
         own, shared = self._options.tool_filter, self._services.tool_filter
         if (denied := own.denial(self._name, tool_name)) is None:
             denied = shared.denial(self._name, tool_name)
@@ -211,10 +208,7 @@ class ToolCalls:
         )
 
     def _unlisted_tool(self, tool_name: str) -> MCPTool | None:
-        """Check a tool that is not in the catalog; return it if it is listed by now.
-
-        Raises ToolDenied if it is refused.
-        """
+        """Check a tool that is not in the catalog; return it if it is listed by now. Raises ToolDenied."""
         if self._gate.blocks and not self.catalog.listed and self.requests.session.is_connected():
             # A transport that is not supervised lists tools only on request.
             self.offered(refresh=False)
