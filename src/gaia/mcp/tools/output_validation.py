@@ -174,7 +174,6 @@ class OutputValidation:
         """By tool name: the schema as listed, and its compiled form, or None if the schema cannot be used."""
 
     def check_of(self, tool: MCPTool, checks: OutputChecks) -> OutputCheck | None:
-        """The check for a result of `tool`; None if there is nothing to check."""
         if tool.output_schema is None or self._mode == "off":
             return None
         check = functools.partial(self._check, tool.name, tool.output_schema)

@@ -68,7 +68,6 @@ def pins_of_prompts(prompts: Iterable[Any]) -> dict[str, Pin]:
 
 
 def pins_of_text(instructions: str | None) -> dict[str, Pin]:
-    """The pin of a server's instructions, under the name ``instructions``; empty if there are none."""
     return {"instructions": _pin({"instructions": instructions})} if instructions else {}
 
 
@@ -218,10 +217,7 @@ class PinGate:
         self._pins = pins
         self._on_changed = on_changed
         self._reported = Review()
-        """The last reported review, so that a restart does not report it again.
-
-        A race without a lock only reports twice.
-        """
+        """The last reported review, so that a restart does not report it again. A race only reports twice."""
         self._problem: str | None = None
 
     def review(

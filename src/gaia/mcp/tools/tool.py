@@ -90,7 +90,6 @@ class _Reader:
         return "|".join([name for name in types if name != "null"] or types) or "string"
 
     def _types(self, schema: object, *, depth: int) -> list[str]:
-        """The types that the schema names, in its order and without repetition."""
         if not isinstance(schema, Mapping) or self._exhausted(depth):
             return []
         named = schema.get("type")

@@ -32,8 +32,6 @@ _SHOWN = 100
 
 
 class SortedTools(NamedTuple):
-    """The tools of one listing, after filters and pins."""
-
     offered: dict[str, MCPTool]
     denied: frozenset[str]
     blocked: Mapping[str, MCPTool]
@@ -72,10 +70,7 @@ class ToolCatalog:
         allows: Callable[[str], bool],
         blocked_of: Callable[[Mapping[str, MCPTool], Collection[str]], Collection[str]],
     ) -> SortedTools:
-        """Sort a listing into offered, denied and blocked tools. Changes nothing.
-
-        `blocked_of` receives the allowed tools and the names of all, and returns the names to withhold.
-        """
+        """Sort a listing. ``blocked_of(allowed, names)`` receives all `names` and returns the tools to withhold."""
         tools = {tool.name: tool for tool in self._usable(definitions)}
         allowed = {name: tool for name, tool in tools.items() if allows(name)}
         blocked = blocked_of(allowed, tools)
