@@ -64,7 +64,6 @@ class Loaded(NamedTuple):
     report: LoadReport
     local: Path | None = None
     untrusted: ProjectFile | None = None
-    """The project's file, if it was left out because the user has not trusted it."""
 
 
 def load_nothing(mode: Literal["memory", "explicit"] = "memory") -> Loaded:

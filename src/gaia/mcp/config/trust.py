@@ -71,8 +71,6 @@ class ProjectFile(msgspec.Struct, frozen=True):
 
 
 class TrustedFile(msgspec.Struct, frozen=True):
-    """A file as it was when it was trusted."""
-
     sha256: str
     servers: dict[str, str] = {}
     key: str = ""
@@ -88,7 +86,6 @@ class TrustStore:
         self.file = json_file.home_folder(_FILE_NAME) / _FILE_NAME if file is None else file
 
     def trusts(self, path: Path, data: bytes) -> bool:
-        """Whether the user trusted `data` as the content of the file `path`."""
         known = self.files().get(path)
         return known is not None and known.sha256 == digest(data)
 
@@ -104,7 +101,6 @@ class TrustStore:
             json_file.write(target, {**document, "version": _VERSION, "files": files})
 
     def revoke(self, path: Path) -> bool:
-        """False if the file was not trusted."""
         if path not in self.files():
             return False
         with json_file.locked(self.file) as target:
