@@ -42,7 +42,6 @@ class Challenge(msgspec.Struct, frozen=True):
         return _parameter(_SCOPE, self.www_authenticate)
 
     def replay(self, url: str) -> tuple[httpx2.Request, httpx2.Response]:
-        """A request like the refused one, and its response, for the SDK."""
         import httpx2
 
         request = httpx2.Request("POST", url, headers={} if self.revision is None else {_REVISION: self.revision})

@@ -13,7 +13,6 @@ from gaia.runtime.redaction import basic_credentials, repr_of_shown
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 LOGIN_SECONDS = 300.0
-"""How long a person may take to log in."""
 
 
 class AuthorizationRequest(msgspec.Struct, frozen=True):

@@ -28,7 +28,6 @@ class EndpointPolicy:
     """
 
     def __init__(self, server: str, issuer: str | None = None) -> None:
-        """`server` is the URL of the MCP server, `issuer` the URL of the configured authorization server."""
         self._server = urlsplit(server).hostname or ""
         self._named_by_user = {self._server, urlsplit(issuer or "").hostname}
         self._server_is: Where | None = None

@@ -46,7 +46,6 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     """Seconds of the system's clock; None if unknown."""
     client: dict[str, Any] | None = None
-    """This client's registration at the authorization server."""
     redirect_uri: str | None = None
     authorization_server: dict[str, Any] | None = None
     protected_resource: dict[str, Any] | None = None
