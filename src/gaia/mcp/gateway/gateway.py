@@ -201,10 +201,7 @@ class Gateway:
         self._end_refused_streams(access)
 
     def _end_refused_streams(self, access: Access) -> None:
-        """End streams whose tokens are no longer accepted.
-
-        Sessions continue, because each of their requests has a token.
-        """
+        """End streams whose tokens are no longer accepted. A session continues: each of its requests has a token."""
 
         def is_refused(owner: Principal | None) -> bool:
             return owner is None or not access.admits(owner)
@@ -214,7 +211,6 @@ class Gateway:
         self._changes.dismiss(lambda one: not isinstance(one, Session) and is_refused(one.owner))
 
     def _is_current(self, path: str, profile: Profile, view: View) -> bool:
-        """Whether clients with this profile still see the same things at a path."""
         is_known = self.access is None or self.access.profile(profile.name) == profile
         return is_known and self._found_at(path, profile) == (view.server, view.profile)
 

@@ -69,8 +69,6 @@ T = TypeVar("T")
 
 
 class ClientMessage(msgspec.Struct, frozen=True):
-    """One message of a client: a request, a notification, or a response to a request of the gateway."""
-
     jsonrpc: str
     id: RequestId | None = None
     method: str | None = None
@@ -117,7 +115,6 @@ def member(params: Params, key: str, kind: type[T]) -> T | None:
 
 
 def fragment(raw: msgspec.Raw) -> orjson.Fragment:
-    """An encoded value that is passed on unchanged."""
     encoded = bytes(raw)
     if b"\n" in encoded or b"\r" in encoded:
         # Over stdio, a line break would end the message. JSON allows line breaks only between values.

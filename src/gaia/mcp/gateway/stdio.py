@@ -21,7 +21,6 @@ MAX_LINE = 16 * 1024 * 1024
 """Bytes. A longer line ends the session: the gateway cannot read the request, and so cannot answer it."""
 
 _MAX_AHEAD = 1_024
-"""Lines that are read ahead of the event loop."""
 
 _MAX_UNWRITTEN = 64 * 1024 * 1024
 """Bytes for a client that does not read. With more, the client counts as gone."""
@@ -74,7 +73,6 @@ async def serve_lines(
 
 
 def _read(descriptor: int, work: LoopWork, client: LineClient, ended: Callable[[], None]) -> None:
-    """Pass lines to the client's loop until the end of input. Runs on its own thread."""
     ahead = threading.BoundedSemaphore(_MAX_AHEAD)
 
     def received(line: bytes) -> None:

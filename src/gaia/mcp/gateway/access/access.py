@@ -40,7 +40,6 @@ class Access:
         self._set(clients)
 
     def profile(self, name: str) -> Profile | None:
-        """The profile of this name, for ``/mcp/@<name>``; None if there is none."""
         return self._clients.profiles.get(name)
 
     def profile_names(self) -> dict[str, str]:
@@ -108,7 +107,6 @@ class Access:
         return None if entry is None else clients.profiles[entry.profile]
 
     def _renewed(self, principal: Principal) -> Principal | None:
-        """The client with its current limits; None if it no longer exists, or its profile differs."""
         profile = self._profile_of(principal)
         return None if profile != principal.profile else dataclasses.replace(principal, profile=profile)
 

@@ -31,7 +31,6 @@ SLOW_SECONDS = 0.05
 STALLED_SECONDS = 10.0
 """Seconds that answers wait for the disk. After that, it counts as failed."""
 RETRY_SECONDS = 1.0
-"""Seconds between attempts to write kept lines."""
 MAX_KEPT = 10_000
 """Lines that are kept in memory. Further lines are only counted."""
 _MAX_TEXT = 256
@@ -49,7 +48,6 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One call. Keys that do not apply are left out. Durations in seconds, sizes in bytes."""
 
     time: datetime
-    """Arrival of the call."""
     gateway: str = ""
     """The name of the gateway, or of its machine. `Audit` adds it."""
     client: str
@@ -70,7 +68,6 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
     delivery: Literal["answered", "not_sent", "unknown"]
     """Whether the server has answered, has not received the call, or may have acted."""
     waited: float = 0.0
-    """The part of `seconds` that the call waited for limits."""
     seconds: float
     """From the arrival of the call until its answer is ready."""
     answer_bytes: int = 0
@@ -104,10 +101,7 @@ class Audit:
         self.lost_lines = 0
 
     def record(self, entry: AuditEntry, then: Then) -> None:
-        """Write the line of an ended call, then call `then`, which releases the answer.
-
-        `then` is usually called at once, and after `STALLED_SECONDS` at the latest.
-        """
+        """Write the line of an ended call, then call `then`: at once, or after `STALLED_SECONDS` at the latest."""
         entry.gateway = self._gateway
         line = _encoded(entry)
         if self._failure is not None:
@@ -246,10 +240,7 @@ class Audit:
 
 
 def _encoded(entry: AuditEntry) -> bytes:
-    """One line of the file. Characters beyond ASCII are escaped.
-
-    Clients choose names. Unescaped, some characters would end the line or change the direction of text in a viewer.
-    """
+    """One line of the file, in ASCII: other characters could end the line or change the direction of text."""
     line = msgspec.json.encode(entry)
     if not line.isascii() or b"\x7f" in line:
         line = json.dumps(msgspec.json.decode(line), separators=(",", ":")).replace("\x7f", "\\u007f").encode()
@@ -257,15 +248,11 @@ def _encoded(entry: AuditEntry) -> bytes:
 
 
 def digest_of(arguments: bytes) -> str | None:
-    """The SHA-256 of a call's arguments as the client sent them (JSON); None if there are none.
-
-    It shows whether two calls had equal arguments, and whether given arguments belong to a call.
-    """
+    """The SHA-256 of a call's arguments as sent (JSON), for comparing calls; None if there are none."""
     return "sha256:" + hashlib.sha256(arguments).hexdigest() if arguments else None
 
 
 def shown_text(text: str) -> str:
-    """A name from a client, cut to `_MAX_TEXT` characters."""
     return text[:_MAX_TEXT]
 
 

@@ -89,10 +89,7 @@ class Shares:
         return self._take(client, "streams", 1, self.settings.streams_per_client, "streamsPerClient", address)
 
     def take_body(self, client: str, size: int, address: str | None) -> Callable[[], None]:
-        """Count the bytes of a request's body until the returned function is called.
-
-        Raises `OverShare`, or `LargerThanShare` if a retry cannot succeed.
-        """
+        """Count the bytes of a body until the returned function is called. Raises `OverShare` or `LargerThanShare`."""
         most = self.settings.body_bytes_per_client
         if size > most:
             message = (
@@ -163,7 +160,6 @@ class CallCounts:
         self._durations: defaultdict[tuple[str, str], _Durations] = defaultdict(_Durations)
 
     def add(self, client: Principal | None, server: str, outcome: str, seconds: float) -> None:
-        """Count an ended call; `outcome` is ``ok``, ``tool_error``, or an error type."""
         name = metric_name(None if client is None else client.name)
         self.ended[name, server, outcome] += 1
         durations = self._durations[name, server]
@@ -177,8 +173,6 @@ class CallCounts:
 
 @dataclass
 class Checks:
-    """The checks that every call passes. For the gateway's event loop."""
-
     limits: Limits | None = None
     audit: Audit | None = None
     counts: CallCounts = field(default_factory=CallCounts)

@@ -29,10 +29,7 @@ _VERSION = 1
 
 
 class ClientEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A client whose token this gateway made."""
-
     token: str
-    """The hash of the token, see `hash_of`."""
     profile: str
     created: str | None = None
     expires: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
@@ -86,8 +83,6 @@ _KEYS = [
 
 @dataclass(frozen=True)
 class ClientsFile:
-    """The checked contents of a clients file. Immutable."""
-
     clients: Mapping[str, ClientEntry] = field(default_factory=dict)
     issuers: Mapping[str, IssuerSettings] = field(default_factory=dict)
     profiles: Mapping[str, Profile] = field(default_factory=lambda: {EVERYTHING.name: EVERYTHING})

@@ -29,13 +29,10 @@ class Scheduler(Protocol):
 
 
 class Lane(Protocol):
-    """A queue of calls of one client that pass the same gates."""
-
     @property
     def client(self) -> str: ...
 
     parked_at: Gate | None
-    """The gate that the first call of the lane waits for."""
 
 
 class Gate:
@@ -56,7 +53,6 @@ class Gate:
         self.change(limit, now)
 
     def change(self, limit: Limit, now: float) -> None:
-        """Use other figures. Running calls continue; the bucket keeps as many tokens as fit into it."""
         self.limit = limit
         if limit.per_second is None:
             self._bucket = None
@@ -75,13 +71,11 @@ class Gate:
         return 0.0 if self._bucket is None else self._bucket.delay(now)
 
     def enter(self) -> None:
-        """Let a call pass, right after `delay` was 0."""
         self.running += 1
         if self._bucket is not None:
             self._bucket.take()
 
     def is_idle(self, now: float) -> bool:
-        """Whether the gate equals a new one: nothing runs or waits, and the bucket is full."""
         return not self.running and not self.waiting and (self._bucket is None or self._bucket.is_full(now))
 
     def park(self, lane: Lane) -> None:
@@ -125,7 +119,6 @@ class Circuit:
         self.name = name
         self.settings = settings
         self._failures: deque[float] = deque(maxlen=settings.failures)
-        """Times of the latest failures since the last success."""
         self._open_until: float | None = None
         """The time from which a trial may be made; None while the circuit is closed."""
         self._tried = False
@@ -148,7 +141,7 @@ class Circuit:
     def note(self, failed: bool | None, *, trial: bool, now: float) -> None:
         """Record the end of a call that was let through.
 
-        `failed` is None if the end does not show whether the tool works.
+        `failed` is None if it does not show whether the tool works.
         """
         if trial:
             self._tried = False

@@ -76,7 +76,6 @@ def _discovered(connection: HttpConnection, issuer: IssuerSettings, deadline: fl
 
 
 def _metadata_addresses(issuer: str) -> Iterator[str]:
-    """The addresses of the metadata by RFC 8414 and by OpenID Connect Discovery."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
     yield parts._replace(path=f"/.well-known/oauth-authorization-server{path}").geturl()
@@ -131,15 +130,11 @@ class IssuerKeys:
     """The cached keys of one issuer. For one event loop. Times are readings of its clock, in seconds."""
 
     def __init__(self, issuer: str, fetch: Callable[[Done], None], scheduler: Scheduler) -> None:
-        """`fetch` fetches the keys without blocking the loop, and passes the result to its argument, on the loop.
-
-        `issuer` is the issuer's name for messages.
-        """
+        """`fetch` fetches the keys without blocking the loop, and passes them to its argument there."""
         self._issuer = issuer
         self._fetch = fetch
         self._scheduler = scheduler
         self._keys: dict[str | None, list[Mapping[str, Any]]] = {}
-        """Keys by ``kid``; keys without one are under None."""
         self._fetched_at: float | None = None
         self._problem = "they have not been fetched yet"
         self._next_try = -math.inf
@@ -149,10 +144,7 @@ class IssuerKeys:
         """Rises when the keys change. Tokens that were verified with older keys are then verified again."""
 
     def candidates(self, kid: str | None) -> list[Mapping[str, Any]] | None:
-        """The keys that may have signed a token; None while they are fetched, see `when_fetched`.
-
-        Raises `TokenRefused`.
-        """
+        """The keys that may have signed a token; None while they are fetched. Raises `TokenRefused`."""
         now = self._scheduler.time()
         age = None if self._fetched_at is None else now - self._fetched_at
         if age is not None and age >= REFRESH_SECONDS:

@@ -104,7 +104,6 @@ class _Verified(NamedTuple):
     principal: Principal
     expires: float
     generation: int
-    """`IssuerKeys.generation` when the token was verified."""
     kid: str | None
 
 
@@ -152,8 +151,6 @@ class Issuer:
 
 
 class Issuers:
-    """The issuers of one clients file. For one event loop."""
-
     def __init__(
         self,
         clients: ClientsFile,
@@ -173,7 +170,6 @@ class Issuers:
         self.resource = ProtectedResource(clients.resource, urls, scopes)
         known = {} if before is None else before._issuers
         self._issuers: dict[str, Issuer] = {}
-        """By the URL in the claim ``iss``."""
         for name, settings in clients.issuers.items():
             same = known.get(settings.issuer)
             if same is not None and same.settings == settings:
@@ -183,7 +179,6 @@ class Issuers:
             self._issuers[settings.issuer] = Issuer(name, settings, clients.profiles, keys, now)
 
     def judge(self, token: str, path: str) -> Principal | Refused | Pending:
-        """Verify a token that has the form of a JWT, for the endpoint at `path`."""
         issuer = self._issuers.get(claimed_issuer(token) or "")
         if issuer is None:
             return self._refused(TokenRefused("it is of no issuer that is known here"), path)
@@ -222,8 +217,6 @@ class Issuers:
 
 
 def fetch_in_thread(pool: DaemonPool, loop: asyncio.AbstractEventLoop, settings: IssuerSettings, done: Done) -> None:
-    """Fetch an issuer's keys on a thread of `pool`, and pass the result to `done` on `loop`."""
-
     def fetch() -> None:
         result: list[dict[str, Any]] | KeysUnavailable
         try:

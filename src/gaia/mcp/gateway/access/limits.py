@@ -31,11 +31,8 @@ _Key = tuple[str | None, ...]
 
 @dataclass(slots=True, eq=False)
 class _Plan:
-    """The gates and circuits for one client's calls of one tool, and the lane of the waiting calls."""
-
     client: str
     limits: ClientLimits | None
-    """The limits of the profile from which the plan was made."""
     gates: list[Gate] = field(default_factory=list)
     circuits: list[Circuit] = field(default_factory=list)
     answer_bytes: int | None = None
@@ -70,9 +67,9 @@ class Admission:
         )
 
     def end(self, *, failed: bool | None = None) -> None:
-        """End the admission, because the call has ended or its client no longer waits. Required; may be repeated.
+        """End the admission; required, may be repeated.
 
-        `failed` says whether the tool failed; None if the end does not show that.
+        `failed`: whether the tool failed, None if that is not known.
         """
         self._limits._end(self, failed)
 
@@ -90,7 +87,6 @@ class Limits:
         self._moving: dict[Admission, None] = {}
         """Calls that waited when `change` was called and are not handled yet."""
         self._to_open: deque[Gate] = deque()
-        """Gates that may let in calls now."""
         self._is_opening = False
 
     def admit(
@@ -114,7 +110,6 @@ class Limits:
         return admission
 
     def concern(self, principal: Principal) -> bool:
-        """Whether any limit may apply to a call of this client."""
         settings = self._settings
         return bool(principal.profile.limits or settings.per_client or settings.per_server or settings.per_tool)
 
@@ -256,10 +251,7 @@ class Limits:
     # Gates.
 
     def _open(self) -> None:
-        """Let calls pass the gates in `_to_open`.
-
-        The gates of calls that end meanwhile are appended, so there is no recursion.
-        """
+        """Let calls pass the gates in `_to_open`. Ended calls append their gates to it, so there is no recursion."""
         if self._is_opening:
             return
         self._is_opening = True

@@ -17,16 +17,10 @@ class Principal:
     """A client of the gateway. Principals with the same name are equal, even with different profiles."""
 
     name: str
-    """The name in spans, metrics and the audit: of an entry in the clients file, or ``<issuer>/<subject>``.
-
-    Metrics show only the issuer of the second form, to keep the number of values small.
-    """
+    """The name of an entry in the clients file, or ``<issuer>/<subject>``, of which metrics show only the issuer."""
     profile: Profile = field(default=EVERYTHING, compare=False)
     grant: object = field(default=None, compare=False, repr=False)
-    """The reason why the token was accepted, for `Access.admits`.
-
-    It is the token's hash in the clients file, or the settings of its issuer; None without a token.
-    """
+    """For `Access.admits`: the token's hash in the clients file, or its issuer's settings; None without a token."""
     expires: float | None = field(default=None, compare=False)
     """When an issuer's token expires, in seconds since the epoch."""
 
@@ -75,13 +69,12 @@ class ProtectedResource:
         self._scopes = sorted(set(scopes))
 
     def identifier(self, path: str) -> str:
-        """The resource identifier of the endpoint at `path` (``/mcp/git``): its URL."""
         return self._resource + path.removeprefix(ENDPOINT).rstrip("/")
 
     def document(self, path: str) -> bytes | None:
-        """The metadata at `path`, as JSON; None if `path` has no metadata.
+        """The metadata at `path`, as JSON; None if it has none.
 
-        Each endpoint has its own metadata, because a client compares the identifier with the URL that it uses.
+        Clients compare the identifier with the URL they use.
         """
         prefix = WELL_KNOWN + urlsplit(self._resource).path
         if path in (WELL_KNOWN, prefix):

@@ -22,7 +22,6 @@ class Profile:
 
     name: str
     servers: tuple[str, ...] = ("*",)
-    """Shell globs of server names."""
     tools: ToolFilter = ALLOW_ALL
     prompts: ToolFilter = ALLOW_ALL
     resources: ToolFilter = ALLOW_ALL
@@ -35,15 +34,14 @@ class Profile:
     """A further profile that must also allow a thing, see `narrowed_to`."""
 
     def allows_server(self, server: str) -> bool:
-        """Whether the client may see the server at all."""
         return any(fnmatchcase(server, pattern) for pattern in self.servers) and (
             self.within is None or self.within.allows_server(server)
         )
 
     def allows_tool(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
-        """Whether `tool` (its own name) of `server` may be listed and called.
+        """Whether `tool` (its own name) may be listed and called.
 
-        `annotations` come from the tool's definition. Without a definition, a read-only profile denies the tool.
+        A read-only profile denies it without `annotations`.
         """
         return (
             self.allows_server(server)
@@ -75,10 +73,7 @@ class Profile:
         )
 
     def narrowed_to(self, other: Profile) -> Profile:
-        """The profile of ``/mcp/@<other>``: it allows the things that both allow.
-
-        Name of `other`, limits of this profile.
-        """
+        """The profile of ``/mcp/@<other>``: both must allow a thing. It has the name of `other` and these limits."""
         within = self if other.within is None else self.narrowed_to(other.within)
         return replace(other, limits=self.limits, within=within)
 

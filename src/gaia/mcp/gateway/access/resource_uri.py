@@ -20,7 +20,6 @@ from gaia.mcp.tools.tool_filter import ToolFilter
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _REST = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|[^\x00-\x7f]|%[0-9A-Fa-f]{2})*")
-"""The characters of RFC 3986, and all beyond ASCII (RFC 3987)."""
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _SEPARATORS = re.compile("[/?#;&=]")
 _AUTHORITY = re.compile(r"//([^/?#]*)(.*)", re.DOTALL)

@@ -42,10 +42,7 @@ def is_stateless(headers: Mapping[bytes, bytes], meta: Mapping[str, Any]) -> boo
 def check_metadata(
     headers: Mapping[bytes, bytes], method: str, params: Params, meta: Mapping[str, Any], *, is_request: bool
 ) -> None:
-    """Compare the headers of a message of the stateless era with its body. Raises `RequestRefused`.
-
-    Notifications need no ``_meta``.
-    """
+    """Compare a stateless message's headers with its body. Raises `RequestRefused`. Notifications need no ``_meta``."""
     version = meta.get(_VERSION)
     _compare("MCP-Protocol-Version", _trimmed(headers.get(_VERSION_HEADER)), version if is_request or version else None)
     if is_request:
@@ -68,10 +65,7 @@ def check_stateless(meta: Mapping[str, Any]) -> None:
 
 
 def check_parameters(headers: Mapping[bytes, bytes], marks: Mapping[Path, str], arguments: msgspec.Raw | None) -> None:
-    """Compare the ``Mcp-Param-`` headers of a tool call with its arguments ("Custom Headers").
-
-    `marks` come from the tool's schema (`request_headers.marks`). Raises `RequestRefused`.
-    """
+    """Compare a call's ``Mcp-Param-`` headers with its arguments, by the schema's `marks`. Raises `RequestRefused`."""
     try:
         values = None if arguments is None else json.loads(bytes(arguments), object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:

@@ -40,10 +40,7 @@ _FORWARDED: Mapping[str, tuple[str, ...]] = {
     "resources/read": ("uri", *_ROUND),
     "completion/complete": ("ref", "argument", "context", *_ROUND),
 }
-"""The members of params that go to servers. Other members are dropped, because some servers ignore case.
-
-Go's `encoding/json`, for example, would read ``Name`` as the name, which the gateway has not checked.
-"""
+"""Members of params for servers. Others are dropped: Go's `encoding/json`, for example, reads ``Name`` as the name."""
 _OWN_META = frozenset({"progresstoken", HANDLE_KEY})
 _TRACE_META = frozenset({"traceparent", "tracestate", "baggage"})
 
@@ -84,11 +81,9 @@ class PendingRequest:
     reply: Reply
     view: View
     session: Session | None
-    """None for a client of the stateless era."""
     principal: Principal | None = None
     """The client; None if the gateway has no clients file."""
     address: str | None = None
-    """The IP address of the client, if known."""
     headers: Mapping[bytes, bytes] | None = None
     """Headers of the HTTP request that must agree with the params."""
     handle: Handle | None = None
@@ -175,7 +170,6 @@ class PendingRequest:
         self.cancel("the client has closed the connection", is_gone=True)
 
     def after_end(self, act: Callable[[], object]) -> None:
-        """Call `act` once the request is answered or cancelled."""
         self._after_end.append(act)
 
     def _ends(self) -> bool:
@@ -237,7 +231,6 @@ class PendingRequest:
 
 
 def _is_for_servers(key: str) -> bool:
-    """Whether a member of ``_meta`` goes to servers."""
     folded = key.casefold()
     is_own = folded in _OWN_META or folded.startswith(META)
     return not is_own and (key == folded or folded not in _TRACE_META)

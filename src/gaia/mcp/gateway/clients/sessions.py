@@ -32,18 +32,13 @@ class MessageStream(Protocol):
 
 
 class SessionRequest(Protocol):
-    """An open request of the client."""
-
     method: str
 
     def cancel(self, reason: str) -> None: ...
 
 
 class Session:
-    """The gateway's state for one client, and the client's open requests. Belongs to the gateway's event loop.
-
-    It is an audience (see `Audience`).
-    """
+    """One client's state and open requests; an `Audience`. Belongs to the gateway's event loop."""
 
     def __init__(self, identifier: str, view: View, owner: Principal | None) -> None:
         self.id = identifier
@@ -63,7 +58,6 @@ class Session:
         self.lasts = False
         """Whether the session ends with the client's connection, and not because it is idle."""
         self.requests: dict[RequestId, SessionRequest] = {}
-        """Open requests by the client's ids."""
         self.used_at = 0.0
         """Clock reading of the client's last message, or of the last sweep that found an open request."""
         self._streams: list[MessageStream] = []
@@ -140,7 +134,6 @@ class Session:
             stream.end()
 
     def end(self) -> None:
-        """Cancel open requests and questions, and end the streams."""
         asked, self._asked = self._asked, {}
         for answer in asked.values():
             answer(None, Refusal(INTERNAL_ERROR, "the client has ended its session"))
@@ -165,7 +158,6 @@ class Sessions:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._counts: Counter[Principal | None] = Counter()
         self.on_ended: Callable[[Session], None] = lambda _: None
-        """Called with each session that ends."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -174,7 +166,6 @@ class Sessions:
         return iter(self._sessions.values())
 
     def close(self) -> None:
-        """Refuse to open further sessions."""
         self._is_closed = True
 
     def open(self, view: View, owner: Principal | None) -> Session | None:
@@ -220,7 +211,6 @@ class Sessions:
         return session
 
     def belongs_to_another(self, identifier: str, owner: Principal | None) -> bool:
-        """Whether another client has opened a session with this id."""
         session = self._sessions.get(identifier)
         return session is not None and session.owner != owner
 

@@ -82,7 +82,6 @@ async def serve_request(
 
 
 async def _respond(responder: _AsgiResponder, receive: Receive, send: Send) -> None:
-    """Send the endpoint's messages until the response ends or the client has gone."""
     gone: asyncio.Task[None] | None = None
     try:
         while gone is None or not gone.done():

@@ -35,7 +35,6 @@ _SESSION = b"mcp-session-id"
 _RETRY = ((b"retry-after", str(RETRY_SECONDS).encode()),)
 
 ViewAt = Callable[[str, Principal | None], View | None]
-"""Returns the view at a path for a principal; None if there is none."""
 
 
 class Endpoint:
@@ -54,19 +53,14 @@ class Endpoint:
         """Finds the client of a request; None if every request may do everything."""
 
     def takes(self, path: str) -> bool:
-        """Whether the endpoint answers requests for this path."""
         # Responses keep the order of the requests, so even a probe may share a connection with calls.
         return path.startswith("/")
 
     def is_probe(self, path: str) -> bool:
-        """Whether the endpoint answers this path even when there are too many connections."""
         return path in (HEALTH, READY)
 
     def refusal(self, head: HttpRequest, held: list[Callable[[], None]]) -> Refused | None:
-        """Why a request with this head and a large body is refused; None if there is no reason yet.
-
-        Adds a function to `held` that must be called when the request has ended.
-        """
+        """See `RequestHandler.refusal`."""
         access = self.access
         if self._pages.has(head.path) or (access is not None and access.metadata(head.path) is not None):
             return Refused(413, "Nothing is expected in the body")
@@ -132,7 +126,6 @@ class Endpoint:
             self._refusals.note(refused.reason, refused.message, f"{request.method} {request.path}", request.address)
 
     def _check_share(self, request: HttpRequest, responder: Responder, client: Principal | None) -> None:
-        """Raise `OverShare` if the client has too many connections or too much unread data."""
         name = (client or ANONYMOUS).name
         # Without access control, all clients count as one.
         most = sys.maxsize if client is None else self._shares.settings.connections_per_client

@@ -18,17 +18,11 @@ STREAM: Headers = [
 _COMMENT = b": keep-alive\n\n"
 
 MAX_UNSENT = 512 * 1024
-"""Unsent bytes on one connection of a slow client. Beyond this, a reply sends only its answer, and a stream ends.
-
-So a client's streams stay within its `unreadBytesPerClient`.
-"""
+"""Unsent bytes on a slow client's connection, after which a reply sends only its answer, and a stream ends."""
 
 
 class KeepAlive:
-    """Sends comments on silent responses, so that proxies do not close them.
-
-    Belongs to the gateway's event loop, which calls `sweep` at intervals.
-    """
+    """Sends comments on silent responses, so that proxies do not close them. For the gateway's event loop."""
 
     def __init__(self) -> None:
         self.replies: dict[HttpReply, bool] = {}
@@ -110,7 +104,6 @@ class HttpStream:
 
     def __init__(self, responder: Responder, keep_alive: KeepAlive, owner: Principal | None = None) -> None:
         self.owner = owner
-        """The client that opened the stream, with the token of that request."""
         self.on_over: Callable[[], None] = lambda: None
         """Called once, when the gateway ends the stream or the client has closed the connection."""
         self._responder = responder

@@ -51,7 +51,6 @@ class LineClient:
         self._session: Session | None = None
         """The session of a client of the handshake era, from `initialize` on."""
         self._requests: dict[RequestId, PendingRequest] = {}
-        """Open requests of a client of the stateless era."""
 
     @property
     def is_idle(self) -> bool:
@@ -74,7 +73,6 @@ class LineClient:
                 self._reply.send(encode_error(identifier, refused.code, refused.message, refused.data))
 
     def end(self) -> None:
-        """Cancel the client's requests, because it has gone."""
         self._end_session()
         for request in list(self._requests.values()):
             request.cancel("the client has gone", is_gone=True)

@@ -21,7 +21,6 @@ from gaia.mcp.gateway.messages import RequestRefused, may_have, with_members
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 
 HANDLE_KEY = "gaia.mcp/instances"
-"""The member of `_meta`, in requests and in results."""
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NO_META = msgspec.Raw(b"null")
@@ -31,8 +30,6 @@ _BYTES = 24
 
 
 class ClientOwner(NamedTuple):
-    """The owner of the single process that serves all requests of a client."""
-
     identity: str
 
 
@@ -43,7 +40,6 @@ def identity_of(owner: object) -> str:
 
 
 def owner_of_session(session: object, identity: str, instances: Instances) -> object:
-    """The owner of the processes for requests in a session of the client `identity`."""
     return ClientOwner(identity) if instances == "per-client" else session
 
 
@@ -57,7 +53,6 @@ class Handle:
 
     text: str
     identity: str
-    """The client that received the handle."""
     used_at: float = 0.0
     under_way: int = 0
 
@@ -90,10 +85,7 @@ class Handles:
         return len(self._handles)
 
     def use(self, given: object, identity: str) -> Handle:
-        """The handle for a request of the client `identity`: the `given` one, or a new one for "new".
-
-        The caller must call `done` later. Raises UnknownHandle, and RequestRefused if there are too many.
-        """
+        """The given handle, or a new one for "new"; `done` must follow. Raises UnknownHandle and RequestRefused."""
         self.expire()
         if given == _NEW:
             handle = self._issue(identity)
@@ -122,7 +114,6 @@ class Handles:
             self._on_expired(handle)
 
     def expire(self) -> None:
-        """End handles that were not used for long."""
         long_ago = self._clock() - self._idle_seconds
         for handle in list(self._handles.values()):
             if handle.used_at > long_ago:
@@ -146,7 +137,6 @@ class Handles:
 
 
 def with_handle(result: bytes, handle: Handle) -> bytes:
-    """Add the handle to a result, a JSON object."""
     if may_have(result, b'"_meta"'):
         # Values stay encoded, because a number may be too large to be decoded.
         members = _members.decode(result)

@@ -36,8 +36,6 @@ _GAUGES = ("in_flight", "queued")
 
 @dataclass
 class _Instance:
-    """One client of the server, with its own process."""
-
     client: MCPClient
     happened: Callable[[Event], None]
     entry: ServerConfig | None
@@ -59,17 +57,13 @@ class InstancePool:
     """By owner, least recently used first."""
     _spare: _Instance | None = None
     _ended: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_SUMS, 0))
-    """Sums of the figures of ended instances."""
     _is_closed: bool = False
 
     def __len__(self) -> int:
         return len(self._owned)
 
     def client_of(self, owner: Hashable) -> MCPClient:
-        """The client of the owner's process. Making one takes about a millisecond, because nothing waits for its start.
-
-        Raises Overloaded if there are too many instances, or if the server is being removed.
-        """
+        """The client of the owner's process, made if needed without waiting for its start. Raises Overloaded."""
         instance = self._owned.get(owner)
         if instance is None:
             self._check_share(identity_of(owner))
@@ -81,7 +75,6 @@ class InstancePool:
         return instance.client
 
     def release(self, owner: Hashable) -> None:
-        """End the process of an owner that is gone."""
         instance = self._owned.pop(owner, None)
         if instance is not None:
             self._end(instance.client)
@@ -105,9 +98,9 @@ class InstancePool:
         return [instance.client for instance in (*self._owned.values(), *spare)]
 
     def close(self, *, at_once: bool = False) -> list[Callable[[], None]]:
-        """Begin to end all instances. Each returned function waits for one end.
+        """Begin to end all instances, `at_once` or after their `drainTimeout`.
 
-        Unless `at_once`, calls have the `drainTimeout` of the server's entry to finish.
+        Each returned function waits for one end.
         """
         clients = self.clients()
         self._is_closed = True

@@ -98,7 +98,6 @@ def take_message(session: Session, message: ClientMessage) -> None:
 
 
 def take_cancellation(message: ClientMessage, requests: Mapping[RequestId, SessionRequest]) -> None:
-    """Cancel one of the open `requests` if the message asks for that."""
     if message.method == "notifications/cancelled":
         identifier: RequestId | None = member(message.params or {}, "requestId", int | str)  # type: ignore[arg-type]  # no type is the type of a union
         request = None if identifier is None else requests.get(identifier)
@@ -108,7 +107,6 @@ def take_cancellation(message: ClientMessage, requests: Mapping[RequestId, Sessi
 
 
 def require_unused(message: ClientMessage, requests: Mapping[RequestId, SessionRequest]) -> None:
-    """Raise `RequestRefused` if an open request has this id."""
     if message.id in requests:
         raise RequestRefused(INVALID_REQUEST, f"the id {message.id!r} is in use", status=400)
 

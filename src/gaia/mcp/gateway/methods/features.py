@@ -83,10 +83,7 @@ def read_resource(request: PendingRequest) -> None:
 def _read(
     request: PendingRequest, uri: str, servers: list[UpstreamServer], first: tuple[str, MCPError] | None = None
 ) -> None:
-    """Ask the first of `servers`, and the next one if it does not know the resource.
-
-    `first` is the first server's error.
-    """
+    """Ask the first of `servers`, or the next if it does not know the resource. `first` is the first server's error."""
     if not servers:
         error = JsonRpcError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
         record_unknown(request, shown_uri(uri), "not_found", lambda: fail(request, "", error))
@@ -108,10 +105,7 @@ def _read(
 
 
 def _in_words_of(request: PendingRequest, server: UpstreamServer, uri: str, error: JsonRpcError) -> JsonRpcError:
-    """The error with the code of the client's revision.
-
-    The stateless era has no code of its own for a missing resource.
-    """
+    """The error with the client's code for a missing resource, for which the stateless era has none of its own."""
     is_missing = isinstance(error.data, Mapping) and error.data.get("uri") == uri
     if is_missing and server.speaks_stateless and not request.is_stateless:
         return JsonRpcError(RESOURCE_NOT_FOUND, error.message, error.data)

@@ -55,7 +55,6 @@ def discover(request: PendingRequest) -> None:
 
 
 def _introduce(request: PendingRequest, facts: dict[str, Any]) -> None:
-    """Answer with these facts and with the servers' capabilities and instructions."""
     result = {**facts, "capabilities": _capabilities(request.view)}
     if (instructions := _instructions(request.view)) is not None:
         result["instructions"] = instructions
@@ -90,7 +89,6 @@ def _capabilities(view: View) -> dict[str, Any]:
 
 
 def _instructions(view: View) -> str | None:
-    """The instructions of all servers, each under its server's name."""
     found = [(server.name, server.client.instructions) for server in view.servers()]
     if view.server is not None:
         return found[0][1] if found else None

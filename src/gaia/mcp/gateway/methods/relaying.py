@@ -143,10 +143,8 @@ class _PassedRequest:
 
     request: PendingRequest
     server: str | None
-    """None if no server has the target."""
     target: str
     handle: Handle | None = None
-    """A new handle for the result."""
     failed: OnFailed | None = None
     begun: float = field(default_factory=time.monotonic)
     admission: Admission | None = None
@@ -250,11 +248,7 @@ class _PassedRequest:
         audit.record(entry, then)
 
     def _trace_id(self) -> str:
-        """The id of the trace for the audit.
-
-        It is the client's trace, which the gateway's spans continue (W3C Trace Context), or else the gateway's own
-        trace. Without tracing it is random, and names the line.
-        """
+        """The trace's id for the audit, from the client's trace or the gateway's. Without tracing it is random."""
         found = _TRACEPARENT.match(str(self.request.meta.get("traceparent", "")))
         if found is not None:
             return found[1]
@@ -269,7 +263,6 @@ def refuse_unknown(request: PendingRequest, what: str, name: str) -> None:
 
 
 def record_unknown(request: PendingRequest, name: str, outcome: str, then: Callable[[], None]) -> None:
-    """Record a request for a thing that does not exist, then call `then`, which answers it."""
     _PassedRequest(request, None, name).record(outcome, "not_sent", then)
 
 

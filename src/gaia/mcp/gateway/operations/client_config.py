@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 NAME = "gaia"
 TOKEN_VARIABLE = "GAIA_GATEWAY_TOKEN"  # noqa: S105 - the name of a variable
-"""The environment variable of the client that holds its token."""
 
 
 class ClientProgram(enum.StrEnum):
@@ -24,7 +23,6 @@ FILES = {
     ClientProgram.VSCODE: ".vscode/mcp.json of a project, or the user's mcp.json",
     ClientProgram.CODEX: "~/.codex/config.toml",
 }
-"""The file of each client's configuration, in words."""
 
 
 def config_for_url(program: ClientProgram, url: str, *, with_token: bool) -> str:

@@ -40,7 +40,6 @@ class OperationPages:
         return path in (HEALTH, READY, METRICS, STATUS) or path.startswith(f"{READY}/")
 
     def are_open(self, request: HttpRequest) -> bool:
-        """Whether the page answers this request without a token."""
         return request.path in (HEALTH, READY) or request.method not in ("GET", "HEAD")
 
     def answer(self, request: HttpRequest, responder: Responder, client: Principal | None) -> None:

@@ -22,7 +22,6 @@ class _Place(NamedTuple):
     where: str
     pattern: str
     profile: Profile
-    """The profile with the servers to which the pattern applies."""
     is_of_tools: bool
 
     def matches(self, tools: Tools) -> bool | None:
@@ -37,8 +36,6 @@ class _Place(NamedTuple):
 
 
 class PatternCheck:
-    """Checks all patterns of a clients file. For the gateway's event loop."""
-
     def __init__(self, clients: ClientsFile) -> None:
         self._open = [*_of_profiles(clients.profiles.values()), *_of_limits("limits", clients.limits, EVERYTHING)]
 

@@ -33,10 +33,7 @@ class FileWatch:
         self._known = self._last = self._stamps()
 
     def look(self) -> bool:
-        """Whether the files have changed since `taken`, and have not changed since the last look.
-
-        The second condition waits for a program that writes a file in several steps.
-        """
+        """Whether the files have changed since `taken`, and have been at rest since the last look."""
         found = self._stamps()
         is_settled = found == self._last
         self._last = found
@@ -46,7 +43,6 @@ class FileWatch:
         return True
 
     def taken(self) -> None:
-        """Take the current state of the files as known, because they are about to be read."""
         self._known = self._last = self._stamps()
 
     def _stamps(self) -> dict[Path, tuple[int, int, int] | None]:
@@ -64,10 +60,7 @@ def _stamp(file: Path) -> tuple[int, int, int] | None:
 class Source(NamedTuple):
     files: Callable[[], Iterable[Path]]
     load: Callable[[], Callable[[], Any]]
-    """Reads the files on a thread, and returns a function that applies them on the same thread.
-
-    `load` raises an exception with the problem before anything has changed. The function returns the changes.
-    """
+    """On a thread: reads the files or raises. Returns a function that applies them and returns the changes."""
 
 
 class Reloader:
@@ -111,7 +104,6 @@ class Reloader:
             self._task = asyncio.get_running_loop().create_task(self._reload())
 
     async def wait(self) -> None:
-        """Wait until no reload is running."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
@@ -132,8 +124,6 @@ class Reloader:
             self._task = None
 
     async def _attempt(self) -> str | None:
-        """Read and apply the sources. Returns the reason if nothing was changed."""
-
         def run() -> None:
             # All sources are read before the first is applied, so that an error in one changes nothing.
             for apply in [source.load() for source in self._sources]:

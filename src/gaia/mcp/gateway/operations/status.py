@@ -45,20 +45,14 @@ class ClientStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One limit of calls, and its current use."""
-
     name: str
     concurrent: int | None
-    """None if not limited."""
     per_second: float | None
-    """None if not limited."""
     running: int
     waiting: int
 
 
 class ReloadStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The latest reload of the gateway's files."""
-
     at: float
     """Seconds since the epoch."""
     error: str | None
@@ -66,8 +60,6 @@ class ReloadStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of the gateway, as far as a client may see it."""
-
     name: str
     version: str
     uptime: float
@@ -97,7 +89,6 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def session_status(session: Session, path: str, now: float) -> SessionStatus:
-    """`now` is a reading of the sessions' clock."""
     return SessionStatus(
         client=None if session.owner is None else session.owner.name,
         program=session.program,

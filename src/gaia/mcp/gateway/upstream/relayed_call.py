@@ -187,7 +187,6 @@ class RelayedCall(SubmittedRequest):
         on_end(relayed)
 
     def _binding(self) -> bytes:
-        """The hash that binds a sealed state to this request."""
         return binding_of(self._process.name, self.client.identity, self._method, self._params)
 
     # A server of the stateless era requires input.
@@ -325,7 +324,6 @@ class RelayedCall(SubmittedRequest):
             self._park()
 
     def _ask(self, key: str) -> None:
-        """Ask a client of the handshake era."""
         request, question = self._questions[key]
         answered = functools.partial(self._question_answered, key)
         try:
@@ -344,7 +342,6 @@ class RelayedCall(SubmittedRequest):
             self.allow()
 
     def _withdrawn(self, question: ServerRequest) -> None:
-        """Withdraw a question whose answer the server no longer needs."""
         self._questions = {key: asked for key, asked in self._questions.items() if asked[1] is not question}
         question.withdraw()
 
@@ -394,7 +391,6 @@ def _missing(text: str) -> InputMissing:
 
 
 def relay_error(error: Exception) -> MCPError:
-    """The error that answers a request which was not passed on."""
     if isinstance(error, MCPError):
         return error
     if isinstance(error, (SealBroken, ValueError)):

@@ -21,7 +21,6 @@ from gaia.mcp.protocol.messages import Refusal
 from gaia.mcp.protocol.rounds import InputRequired
 
 PARK_SECONDS = 600.0
-"""Seconds that a parked call waits for its client before it is cancelled."""
 
 _MAX_PARKED = 1_000
 _MAX_PARKED_OF_CLIENT = 100
@@ -40,7 +39,6 @@ class Relayed(msgspec.Struct, frozen=True):
     result: bytes = b""
     error: MCPError | None = None
     is_error: bool = False
-    """Whether the result reports that a tool has failed."""
 
     @property
     def outcome(self) -> str:
@@ -80,8 +78,6 @@ class ClientSide(Protocol):
 
 
 class OngoingCall(Protocol):
-    """A request at a server, as the rest of the gateway sees it."""
-
     client: ClientSide
 
     def cancel(self, reason: str) -> None:
@@ -97,7 +93,6 @@ class Rounds:
     def __init__(self, seal: StateSeal | None = None) -> None:
         self._seal = seal or StateSeal()
         self._parked: dict[str, tuple[OngoingCall, asyncio.TimerHandle]] = {}
-        """By a random name, which is in the client's sealed state."""
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -107,10 +102,9 @@ class Rounds:
             self._expire(name)
 
     def opened(self, params: dict[str, Any], binding: bytes) -> OngoingCall | None:
-        """The parked call that a further round with these params continues.
+        """The parked call of a further round; None if the server's own state was put into `params`.
 
-        If the server has its own state instead, the state is put into `params`, and the result is None. Raises
-        `SealBroken`.
+        Raises `SealBroken`.
         """
         payload = self._seal.open(orjson.loads(orjson.dumps(params["requestState"])), binding)
         if _PARKED not in payload:
@@ -136,7 +130,6 @@ class Rounds:
     # Servers of the handshake era.
 
     def has_room(self, identity: str) -> bool:
-        """Whether another call of this client may be parked."""
         of_client = sum(call.client.identity == identity for call, _ in self._parked.values())
         return len(self._parked) < _MAX_PARKED and (not identity or of_client < _MAX_PARKED_OF_CLIENT)
 

@@ -28,7 +28,6 @@ KEY_BYTES = 32
 
 _NONCE_BYTES = 12
 _SECONDS = 900.0
-"""How long a person may take for one round."""
 
 _NOT_BOUND = ("_meta", "inputResponses", "requestState")
 """Members of the params that may differ between the rounds of a request."""
@@ -73,10 +72,7 @@ class StateSeal:
 
 
 def read_state_key(file: Path) -> bytes:
-    """The shared key of several gateways, from a file with at least 32 random characters.
-
-    Raises ConfigError, also for a file that other users of this machine can read or change.
-    """
+    """The key that several gateways share, from a private file of at least 32 random characters. Raises ConfigError."""
     if (others := who_else_writes(file)) is not None:
         raise ConfigError(f"{file}: {others}")
     text = read_bytes(file).strip()

@@ -33,13 +33,11 @@ class CachedList:
     """``on_listed(was_known)`` is called after each change of the list."""
     items: tuple[Item, ...] = ()
     is_known: bool = False
-    """Whether the server has answered at least once."""
     ttl_ms: int = 0
     is_public: bool = False
     _fresh_until: float = 0.0
     _is_stale: bool = True
     _is_announced: bool = False
-    """Whether the server has announced a change since the last fetch."""
     _task: asyncio.Task[None] | None = None
     _waiting: list[Callable[[], None]] = field(default_factory=list)
 
@@ -117,7 +115,6 @@ def _milliseconds(value: object) -> int:
 
 
 def _noting(exchange: Exchange[list[Item]], note: Callable[[Mapping[str, Any]], None]) -> Exchange[list[Item]]:
-    """The same exchange, which also passes each result to `note`."""
     try:
         step = next(exchange)
         while True:

@@ -26,7 +26,6 @@ _DECISION_SECONDS = 4.0
 """How long a stateless server may take to accept a subscription: less than `subscriptions/listen` waits."""
 
 MAX_WATCHED = 1_000
-"""Resources that are watched for one audience."""
 
 _MAX_WAITING = 256
 """Events of one server that wait until earlier events are told. Further events are dropped."""
@@ -72,9 +71,7 @@ class Notifier:
         servers.on_changed = self._list_changed
         servers.on_event = self._happened
         self._audiences: dict[Audience, set[tuple[MCPClient, str]]] = {}
-        """The audiences, each with the keys in `_watched` of its resources."""
         self._watched: dict[tuple[MCPClient, str], _Watch] = {}
-        """By the client of the server's process, and the URI."""
         self._changed_lists: dict[tuple[str, Kind], None] = {}
         self._fan_outs: dict[str, _FanOut] = {}
         """By server, so that an event with many audiences delays no other server's events. "" stands for lists."""
@@ -88,10 +85,7 @@ class Notifier:
             self._watched[key].remove(audience)
 
     def watch(self, audience: Audience, client: MCPClient, uri: str, done: Done) -> None:
-        """Tell an audience of a resource's changes. `done` is called when the server has accepted or refused.
-
-        `client` is connected to the process that answers the audience's requests.
-        """
+        """Tell an audience of changes of a resource in `client`'s process. `done` follows the server's decision."""
         key = (client, uri)
         keys = self._audiences[audience]
         if len(keys) >= MAX_WATCHED and key not in keys:
@@ -182,10 +176,7 @@ class Notifier:
 
 
 class _FanOut:
-    """Tells many audiences of one server's events, in slices between which the loop continues.
-
-    Events are dropped if they arrive faster than the audiences can be told.
-    """
+    """Tells many audiences of one server's events, in slices of the loop. Events that arrive too fast are dropped."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -193,7 +184,6 @@ class _FanOut:
         """Events that are not begun, each as an iterator with one step per audience."""
         self._is_running = False
         self._has_dropped = False
-        """Whether events were dropped since the queue was last empty."""
 
     def add(self, key: Hashable, steps: Iterator[None]) -> None:
         """Queue `steps`, unless the queue has equal steps under the same key."""
@@ -223,7 +213,6 @@ class _Watch:
     client: MCPClient
     uri: str
     forget: Callable[[], object]
-    """Called when no audience watches the resource any more."""
     audiences: dict[Audience, None] = field(default_factory=dict)
     _is_watched: bool = False
     """Whether the server has a subscription. The client renews it after each restart."""
@@ -251,7 +240,6 @@ class _Watch:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        """Subscribe or unsubscribe at the server, until the subscription is as the audiences want it."""
         while self._is_watched != bool(self.audiences):
             wanted, error = bool(self.audiences), None
             try:

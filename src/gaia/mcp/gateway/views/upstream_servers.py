@@ -40,7 +40,6 @@ from gaia.runtime.loop_work import LoopWork
 logger = get_logger(__name__)
 
 Kind = Literal["tools", "prompts", "resources"]
-"""Kinds of lists that can change."""
 
 _STARTING = (ServerState.CREATED, ServerState.STARTING, ServerState.READY)
 """States of a server that has not joined the others yet and may join at any moment."""
@@ -56,13 +55,12 @@ class UpstreamServer:
         instances: InstancePool,
         on_listed: Callable[[str, Kind, bool], None],
     ) -> None:
-        """``on_listed(name, kind, was_known)`` is called after each change of a list.
+        """``on_listed(name, kind, was_known)`` follows each change of a list.
 
-        Lists come from the shared process, even if other processes answer the requests of sessions.
+        All lists come from the shared process.
         """
         self.name = name
         self.client = client
-        """The client of the shared process."""
         self.instances = instances
         features = client._engine.features
 
@@ -76,7 +74,6 @@ class UpstreamServer:
         self.has_settled = False
         """Whether the first start has succeeded, failed or taken too long; see `UpstreamServers.settled`."""
         self._log_level: int | None = None
-        """The lowest severity that any client has asked for."""
         self._tasks: set[asyncio.Task[None]] = set()
         """asyncio refers to tasks only weakly, so this set keeps them alive."""
 
@@ -87,10 +84,7 @@ class UpstreamServer:
 
     @property
     def speaks_stateless(self) -> bool:
-        """Whether the server speaks the stateless era, as far as is known.
-
-        In that era each request sets its own log level, and receives its own log messages.
-        """
+        """Whether the server speaks the stateless era, as far as known. There, each request has its own log level."""
         return self.client._engine.requests.is_stateless
 
     @property
@@ -128,7 +122,6 @@ class UpstreamServer:
             logger.warning("gateway_log_level_refused", server=self.name, error=error.message)
 
     def happened(self, event: Event) -> None:
-        """Mark lists as outdated after an event."""
         is_new = isinstance(event, StateChanged) and event.new is ServerState.READY
         for one, changed in zip(self._lists, (PromptsChanged, ResourcesChanged, ResourcesChanged), strict=True):
             if is_new or isinstance(event, changed):
@@ -158,10 +151,8 @@ class UpstreamServers:
         self.on_event: Callable[[ResourceUpdated | ServerLog, MCPClient | None], None] = lambda *_: None
         """Receives changed resources and log messages with their process; None stands for the shared process."""
         self.on_changed: Callable[[str, Kind], None] = lambda *_: None
-        """Receives the server's name and the kind of a list that has changed."""
         self._servers: dict[str, UpstreamServer] = {}
         self._inbox: LoopWork | None = None
-        """The loop's inbox; None before the start."""
         self._following = contextlib.ExitStack()
         self._waiting: dict[object, tuple[Callable[[], bool], Callable[[], None], asyncio.TimerHandle]] = {}
 
@@ -185,7 +176,6 @@ class UpstreamServers:
             self._waited(key)
 
     def release(self, owner: Hashable) -> None:
-        """End the instances of an owner that is gone."""
         for server in self._servers.values():
             server.instances.release(owner)
 
@@ -219,18 +209,15 @@ class UpstreamServers:
         return self._version
 
     def settled(self, server: UpstreamServer) -> bool:
-        """Whether the first start of a server has succeeded or failed."""
         if not server.has_settled:
             joined = self.manager.get_client(server.name) is server.client
             server.has_settled = joined or server.client.state not in _STARTING
         return server.has_settled
 
     def names(self) -> list[str]:
-        """The names of all started servers, in the order of the configuration."""
         return [status.name for status in self.manager.status()]
 
     def statuses(self) -> list[ServerStatus]:
-        """The manager's statuses, with the figures of unshared processes."""
         known = self._servers
         return [known[one.name].instances.status(one) if one.name in known else one for one in self.manager.status()]
 

@@ -35,7 +35,6 @@ _LIST_SECONDS = 5.0
 _NEW_LIST_SECONDS = 0.5
 """How long known lists wait that may have changed."""
 _PAGE = 1_000
-"""Items of one page."""
 
 
 class MergedList:
@@ -64,7 +63,6 @@ class MergedList:
                     self.marks[name] = found
 
     def note(self, part: CachedList) -> None:
-        """Include the time to live and the scope of a part."""
         if part.is_offered:
             self._ttls.append(part.ttl_ms)
             self._is_public = self._is_public and part.is_public
@@ -106,7 +104,6 @@ class View:
         self._lists: dict[str, MergedList] = {}
 
     def servers(self) -> Sequence[UpstreamServer]:
-        """The visible servers, in the order of the configuration."""
         names = self._servers.names() if self.server is None else [self.server]
         return self._servers.of(name for name in names if self.profile.allows_server(name))
 
@@ -135,7 +132,6 @@ class View:
         self._servers.when(lambda: all(map(self._servers.settled, self.servers())), end, _START_SECONDS)
 
     def _merged(self, member: str, merge: Callable[[MergedList], None]) -> MergedList:
-        """The list with this member of its result. `merge` fills it again after changes."""
         merged = self._lists.get(member)
         if merged is None or merged.version != self._servers.version:
             merged = self._lists[member] = MergedList(member, self._servers.version)
@@ -145,7 +141,6 @@ class View:
     # Tools.
 
     def tools(self) -> MergedList:
-        """The visible tools, by the names under which clients list and call them."""
         return self._merged("tools", self._merge_tools)
 
     def _merge_tools(self, merged: MergedList) -> None:
@@ -167,7 +162,6 @@ class View:
         return found
 
     def find_tool(self, name: str) -> tuple[UpstreamServer, str] | None:
-        """The server of a tool, and the server's own name of the tool."""
         return self.tools().routes.get(name) or self._find_unlisted_tool(name)
 
     def _find_unlisted_tool(self, name: str) -> tuple[UpstreamServer, str] | None:
@@ -263,8 +257,6 @@ class View:
         return listed[:1] or [*templates, *others]
 
     def _when_fetched(self, lists: Sequence[CachedList], act: Callable[[], None]) -> None:
-        """Call `act` once the lists are fetched, or after some seconds."""
-
         def settled() -> None:
             missing = len(lists)
 
