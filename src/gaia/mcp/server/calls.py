@@ -39,7 +39,6 @@ REQUESTS: dict[str, tuple[Any, Any]] = {
     "roots/list": (types.ListRootsRequest, types.ListRootsResult),
 }
 RECOGNISED_BY = {"elicitation/create": "action", "sampling/createMessage": "content", "roots/list": "roots"}
-"""By question: the field that every answer to it has."""
 
 
 class ServedContext(MCPContext):

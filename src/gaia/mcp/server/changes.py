@@ -53,7 +53,6 @@ class ChangeNotifier:
 
     @contextlib.contextmanager
     def following(self, agent: ServableAgent) -> Any:
-        """Notify clients of the changes of `agent` until the context is left."""
         loop = asyncio.get_running_loop()
 
         def changed(what: str, uri: str | None) -> None:
@@ -71,7 +70,6 @@ class ChangeNotifier:
                 task.cancel()
 
     async def opened(self, ctx: Context, _params: types.NotificationParams | None) -> None:
-        """Record a new session (``notifications/initialized``)."""
         self._session(ctx)
 
     async def subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
@@ -110,7 +108,6 @@ class ChangeNotifier:
 
 
 def set_log_level(ctx: Context, level: str) -> None:
-    """Remember ``logging/setLevel`` for the session."""
     _connection(ctx).state[LOG_LEVEL_KEY] = level
 
 

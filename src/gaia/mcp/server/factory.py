@@ -37,8 +37,6 @@ Attributes = dict[str, str | int]
 
 
 class ServerSpans:
-    """The outermost middleware of the SDK's server."""
-
     def __init__(self, transport: str) -> None:
         self._transport: Attributes = {names.NETWORK_TRANSPORT: transport}
         if transport == "tcp":
@@ -74,7 +72,6 @@ class ServerSpans:
 
 
 def _failure(error: BaseException) -> tuple[int | None, str | None]:
-    """The code of the response, or else the error type of the span."""
     if isinstance(error, MCPError):
         return error.error.code, None
     if isinstance(error, ValidationError):

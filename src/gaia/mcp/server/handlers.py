@@ -28,7 +28,6 @@ Definition = dict[str, Any]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 MAX_COMPLETIONS = 100
-"""The protocol's limit for one answer."""
 
 _OF_A_CONNECTION = frozenset({types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT})
 """Error codes of a connection that a tool uses.
@@ -197,7 +196,6 @@ def _requires_input(value: Any) -> bool:
 
 
 def _checked(name: str, definition: Definition, result: types.CallToolResult) -> types.CallToolResult:
-    """Replace a result that does not fit the tool's output schema with an error."""
     promised = definition.get("outputSchema")
     if not promised or result.is_error:
         return result
