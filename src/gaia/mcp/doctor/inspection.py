@@ -31,7 +31,6 @@ class Inspection:
     """Facts about a server. Durations are in seconds. None stands for an unreached step."""
 
     error: str | None = None
-    """Why the server did not become ready."""
     pid: int | None = None
     start_seconds: float | None = None
     """Seconds to start the process, or to reach the endpoint."""
@@ -43,9 +42,7 @@ class Inspection:
     """The tools as the server lists them, unfiltered."""
     denied: frozenset[str] = frozenset()
     blocked: frozenset[str] = frozenset()
-    """Tools that wait for approval."""
     unmatched: list[str] = field(default_factory=list)
-    """Patterns of the server's filter that match no tool."""
     list_seconds: float | None = None
     list_error: str | None = None
     pings: list[float] = field(default_factory=list)
@@ -53,7 +50,6 @@ class Inspection:
 
     @property
     def server(self) -> str:
-        """The server's name and version of itself."""
         known = [str(self.server_info[key]) for key in ("name", "version") if key in self.server_info]
         return " ".join(known) or "a server without a name"
 
@@ -120,7 +116,6 @@ class _Stopwatch:
     def __init__(self, client: MCPClient) -> None:
         self.began = time.perf_counter()
         self.opened: float | None = None
-        """When the process was started."""
         self.listing: float | None = None
         """When the tools were requested, and so the handshake was over."""
         self.pid: int | None = None
@@ -251,10 +246,7 @@ def check_names(server: str, definitions: Sequence[Any]) -> Check:
 
 
 def colliding(tools: Mapping[str, Sequence[str]]) -> dict[str, Check]:
-    """For each server whose tool names collide with another server's, a check of these names.
-
-    `tools` holds the tool names by server.
-    """
+    """For each server whose tool names collide, a check of them. `tools` holds the names by server."""
     pairs = [(server, name) for server, names in tools.items() for name in dict.fromkeys(names)]
     final = {pair: name for name, pair in assign(pairs, tools.keys()).items()}
     found: dict[str, list[str]] = {}

@@ -33,7 +33,6 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+")
 
 class _Runtime(NamedTuple):
     program: str
-    """The program whose version is checked."""
     minimum: tuple[int, ...] = ()
     reason: str = ""
 
@@ -152,8 +151,6 @@ _KERNEL = ("/proc", "/dev", "/sys")
 
 
 class Denial(NamedTuple):
-    """An access that the sandbox denied."""
-
     key: str
     """The key that would permit the access: ``read``, ``write`` or ``network``."""
     what: str
@@ -227,7 +224,6 @@ def _observed(name: str, config: Mapping[str, Any], tracer: str, confinement: Co
 
 
 def denials_in(lines: Iterable[str], confinement: Confinement) -> list[Denial]:
-    """The denials in strace's output, in order and without repetition."""
     found: dict[Denial, None] = {}
     for match in _calls_of_server(lines):
         if match["error"] is not None:
