@@ -109,9 +109,9 @@ class RegisteredTools:
 def _replace(
     registry: Registry, owner: RegisteredTools, server: str, entries: list[_Entry], servers: Collection[str]
 ) -> list[str]:
-    """Replace the entries of `owner` for `server`. Returns the tools for which no name was left.
+    """Replace `owner`'s entries for `server`; `servers` are all that it knows.
 
-    `servers` are all servers that the owner knows.
+    Returns the tools without a free name.
     """
     present = registry.copy()
     known = [entry for entry in present.values() if isinstance(entry, _Entry)]
@@ -144,7 +144,6 @@ def _replace(
 
 
 def definitions_of(client: MCPClient) -> list[dict[str, Any]]:
-    """The registry entries of the tools of `client`, for `RegisteredTools.replace`."""
     return [
         {
             **tool.to_gaia_format(client.name),
@@ -168,10 +167,7 @@ def server_order(manager: MCPClientManager) -> Callable[[], list[str]]:
 
 
 def with_worded_response(tool_name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `function`: its answers get a form for a model, with ``status`` and an instruction about the ``data``.
-
-    Answers that are not dicts pass through unchanged.
-    """
+    """Wrap `function`: dicts get a form for a model, with ``status`` and an instruction about the ``data``."""
 
     @functools.wraps(function)
     def wrapper(**arguments: Any) -> Any:
@@ -193,7 +189,6 @@ def with_worded_response(tool_name: str, function: Callable[..., Any]) -> Callab
 
 
 def _error_data(result: ToolResult) -> dict[str, Any]:
-    """The members of a failure that the ``error`` does not already contain."""
     data = result.without_defaults()
     if "error_type" in data:
         return data
@@ -204,8 +199,6 @@ def _error_data(result: ToolResult) -> dict[str, Any]:
 
 @dataclass(eq=False)
 class AgentServers:
-    """The state of `MCPClientMixin` for one agent: its settings, its manager, and the registered tools."""
-
     servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     auto_load: bool = False
     config_file: str | os.PathLike[str] | None = None
@@ -247,10 +240,7 @@ def checked(servers: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Mappin
 
 
 def put_over_files(config: MCPConfig, servers: Mapping[str, Mapping[str, Any]], agent: str) -> MCPConfig:
-    """Put `servers` into the memory of `config`, over its files; returns `config`.
-
-    Logs the source of each server, for `agent`, the name of the agent's class.
-    """
+    """Put `servers` into the memory of `config`, over its files; returns `config`. Logs each server's source."""
     for name, entry in servers.items():
         config.add_server(name, entry, save=False)
     origins: dict[str, list[str]] = {}
@@ -266,7 +256,6 @@ _NAMED = 100
 
 
 def connected_line(client: MCPClient, file: Path | None = None) -> str:
-    """One line about a connected server: the file of its entry, if any, and the names of its tools."""
     names = [one_line(tool.name) for tool in client.list_tools()]
     count = f"{len(names)} tool{'' if len(names) == 1 else 's'}"
     origin = "" if file is None else f" from {file}"
@@ -275,7 +264,6 @@ def connected_line(client: MCPClient, file: Path | None = None) -> str:
 
 
 def load_summary(manager: MCPClientManager) -> str:
-    """One line for each configured server that is not disabled; empty if there is none."""
     connected = manager.list_servers()
     statuses = {status.name: status for status in manager.status()}
     enabled = [name for name, entry in manager.config.get_servers().items() if not entry.get("disabled")]

@@ -44,8 +44,6 @@ class RpcError(Exception):
 
 
 class Call:
-    """One running ``tools/call``, as its tool sees it."""
-
     def __init__(self, send: Callable[[Json], None], progress_token: str | int | None) -> None:
         self.interrupted = threading.Event()
         """Set when the client has cancelled the call or has gone."""
@@ -53,15 +51,12 @@ class Call:
         self._progress_token = progress_token
 
     def report_progress(self, progress: float, total: float) -> None:
-        """Report progress, if the client has asked for it."""
         if self._progress_token is not None and not self.interrupted.is_set():
             params = {"progressToken": self._progress_token, "progress": progress, "total": total}
             self._send({"method": "notifications/progress", "params": params})
 
 
 class Tool(NamedTuple):
-    """A tool's entry in ``tools/list``, and its function."""
-
     name: str
     description: str
     properties: Json

@@ -44,7 +44,6 @@ class MCPBridge:
         return self._info
 
     def get_mcp_instructions(self) -> str:
-        """The instructions of each agent, under its namespace."""
         parts = [(namespace, agent.get_mcp_instructions()) for namespace, agent in self._agents.items()]
         return "\n\n".join(f"Tools named {namespace}_…: {text}" for namespace, text in parts if text)
 
@@ -112,7 +111,6 @@ class MCPBridge:
         return remove
 
     def _find(self, listing: _Listing, kind: str, name: str) -> tuple[ServableAgent, str]:
-        """The agent that lists this namespaced name, and the agent's own name."""
         for namespaced, agent, definition in self._named(listing):
             if namespaced == name:
                 return agent, definition["name"]
