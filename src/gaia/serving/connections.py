@@ -24,8 +24,6 @@ _RESERVE = 32
 
 
 class Phase(Enum):
-    """What the server expects on a connection."""
-
     IDLE = "idle"
     HEAD = "head"
     BODY = "body"
@@ -33,15 +31,10 @@ class Phase(Enum):
 
 
 class Connection(Protocol):
-    """The part of a connection that `Connections` uses."""
-
     loop: asyncio.AbstractEventLoop
     phase: Phase
     group: Hashable
-    """The owner of the connection: the client's name after `Connections.identify`, before that the address.
-
-    Behind a proxy it is None before `identify`.
-    """
+    """The owner: the client's name after `Connections.identify`; before that the address, or None behind a proxy."""
 
     @property
     def unread(self) -> int: ...
@@ -63,7 +56,6 @@ class Connections:
         self.reserve: dict[Connection, None] = {}
         """Connections beyond the limit, which may only send probes."""
         self.stalled: dict[Connection, None] = {}
-        """Connections whose client reads its responses too slowly."""
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: Connection) -> bool:

@@ -33,10 +33,7 @@ def take_descriptors() -> tuple[int, int]:
 
 
 def read_lines(descriptor: int, most: int) -> Iterator[bytes]:
-    """The lines of the input without blank ones. Blocks, and nothing can interrupt it.
-
-    A line of more than `most` bytes ends the iteration, because an unread request cannot be answered.
-    """
+    """The input's lines without blank ones, until a line exceeds `most` bytes. Blocks, and cannot be interrupted."""
     try:
         with os.fdopen(descriptor, "rb") as stream:
             while line := stream.readline(most + 1):

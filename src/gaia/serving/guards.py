@@ -26,7 +26,6 @@ _MAX_HEADER_BYTES = 32 * 1024
 _ONCE = frozenset((b"host", b"origin", b"authorization", b"content-type", b"content-length"))
 """Headers that may occur only once, as all protocol headers may, whose names begin with ``mcp-``."""
 _HOSTS = 16
-"""Number of Host headers with a cached result."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -96,10 +95,7 @@ class Guard:
 
 
 def repeated(headers: Sequence[tuple[bytes, bytes]]) -> Refused | None:
-    """Why a request with a repeated header is refused; None if no checked header is repeated.
-
-    A proxy in front may have used the other value.
-    """
+    """Why a request with a repeated header is refused, of which a proxy may have used another value; else None."""
     seen: set[bytes] = set()
     for given, _ in headers:
         name = given.lower()
@@ -141,14 +137,11 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class ClientAddress:
-    """Reads the header X-Forwarded-For of trusted proxies. Immutable."""
-
     def __init__(self, trusted: Iterable[str]) -> None:
         """`trusted` are addresses and networks of proxies, such as ``10.0.0.0/8``. Raises ValueError."""
         self._networks = [ipaddress.ip_network(each, strict=False) for each in trusted]
 
     def trusts(self, peer: str | None) -> bool:
-        """Whether `peer` is a trusted proxy."""
         if not self._networks or peer is None:
             return False
         found = _address(peer)
@@ -191,8 +184,6 @@ _EXPOSED = ("mcp-session-id", "mcp-protocol-version")
 
 
 class Cors:
-    """The CORS headers for allowed origins. Immutable."""
-
     def __init__(self, origins: Iterable[str]) -> None:
         self._origins = tuple(origins)
         self._allowed = {origin.encode() for origin in self._origins}

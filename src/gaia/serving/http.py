@@ -19,7 +19,6 @@ from gaia.serving.options import HttpOptions
 from gaia.serving.responses import RequestHandler
 
 _STOP_SECONDS = 5.0
-"""How long the server may take to stop after its requests have ended."""
 
 
 class _Server(uvicorn.Server):
@@ -29,7 +28,6 @@ class _Server(uvicorn.Server):
     """
 
     catching: Callable[[], None] | None = None
-    """Called when signals are handled."""
     stopping: Callable[[], None] | None = None
 
     delay = 0.0
@@ -43,7 +41,6 @@ class _Server(uvicorn.Server):
     """How long the server keeps listening for the clients of open requests."""
     _under_way: frozenset[object] = frozenset()
     _stop_by = 0.0
-    """The end of `grace` by the loop's clock."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         is_first, self._is_told = not self._is_told, True
@@ -81,7 +78,6 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _requests(self) -> Iterator[object]:
-        """The open requests, each as an object with the request's lifetime."""
         yield from self.server_state.tasks
         for connection in self.server_state.connections:
             responder = getattr(connection, "responder", None)

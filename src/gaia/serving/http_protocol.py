@@ -34,10 +34,7 @@ _MAX_AT_ONCE = 4
 """Requests of one connection that are answered in one turn of the loop. Thousands may arrive in one piece."""
 
 _PIECE = 4096
-"""Bytes that are parsed before the next check for waiting requests.
-
-The loop reads far more at once, with perhaps thousands of requests.
-"""
+"""Bytes parsed before the next check for waiting requests. The loop may read thousands of requests at once."""
 
 _LARGE = 64 * 1024
 """Bytes. After a waiting request with a larger body, no further requests are read."""
@@ -68,18 +65,14 @@ class HttpProtocol(HttpToolsProtocol):
         self._proxies = proxies
         self._address: str | None = None
         self._proxy: str | None = None
-        """The other end's address, if it is a trusted proxy."""
         self.phase = Phase.IDLE
         self.since = 0.0
-        """Reading of the loop's clock at the start of the current `phase`."""
         self._handler = handler
         self._guard = guard
         self.others = connections
         self.group: Hashable = None
         self._is_reserve = False
-        """Whether the connection is beyond the limit and may only send probes."""
         self._held: list[Callable[[], None]] = []
-        """Functions to call at the end of the request that is being read."""
         self._stalled_since: float | None = None
         """Since when the client has read nothing of a response that does not fit the buffers; None if it fits."""
         self._written = 0
@@ -87,7 +80,6 @@ class HttpProtocol(HttpToolsProtocol):
         self._reads_no_more = False
         """Whether the connection ends after the answers to the requests read so far."""
         self._is_direct = False
-        """Whether the request that is being read goes to the handler."""
         self._path = ""
         self._head: list[tuple[bytes, bytes]] = []
         self._body: bytes | bytearray = b""
@@ -136,7 +128,6 @@ class HttpProtocol(HttpToolsProtocol):
         self._take(memoryview(bytes(self._rest) + data) if self._rest else memoryview(data))
 
     def _take(self, data: memoryview) -> None:
-        """Parse received bytes until too many requests wait."""
         self._rest = data[:0]
         while data and not (self._reads_no_more or self.transport.is_closing()):
             if self._is_full():
@@ -203,7 +194,6 @@ class HttpProtocol(HttpToolsProtocol):
         self._next()
 
     def shutdown(self) -> None:
-        """Close the connection when its open request has ended."""
         if self.responder is not None:
             self.responder.keeps_alive = False
         else:
@@ -388,7 +378,6 @@ class HttpProtocol(HttpToolsProtocol):
         return not self._has_open_cycle() or (self.cycle.more_body and not self.cycle.response_started)
 
     def _has_open_cycle(self) -> bool:
-        """Whether a request that goes through ASGI is open."""
         # Before the first request there is no cycle, contrary to the base class's type.
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
@@ -416,7 +405,6 @@ class HttpProtocol(HttpToolsProtocol):
         return refused
 
     def _refuse(self, refused: Refused) -> None:
-        """Answer before the request is complete, and ignore its rest."""
         self._is_refused, self._body = True, b""
         release(self._held)
         if not self._is_free():
@@ -448,12 +436,10 @@ class HttpProtocol(HttpToolsProtocol):
         self._next()
 
     def _wait_for_request(self) -> None:
-        """Wait for a request, unless a further one has begun."""
         if self.phase is Phase.ANSWER:
             self.phase, self.since = Phase.IDLE, self.loop.time()
 
     def go_on(self) -> None:
-        """Answer further requests in another turn of the loop."""
         self._answered_at_once = 0
         self._next()
 

@@ -13,10 +13,7 @@ import orjson
 from gaia.serving.guards import Headers, Refused
 
 UNCHECKED_BYTES = 64 * 1024
-"""Bytes of a body that are read before `RequestHandler.refusal` decides whether the client may send the rest.
-
-Without the check, all connections together could fill hundreds of megabytes without a token.
-"""
+"""Bytes of a body that are read before `RequestHandler.refusal`, so that clients without a token fill no memory."""
 
 JSON: Headers = [(b"content-type", b"application/json")]
 
@@ -93,6 +90,5 @@ def release(held: list[Callable[[], None]]) -> None:
 
 
 def refuse(responder: Responder, refused: Refused, *headers: tuple[bytes, bytes]) -> None:
-    """Answer a refused request, with additional `headers`."""
     body = orjson.dumps({"error": {"message": refused.message}})
     responder.finish(refused.status, [*JSON, *headers, *refused.headers], body)
