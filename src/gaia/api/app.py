@@ -40,8 +40,6 @@ KEEP_ALIVE_SECONDS = 15.0
 
 
 class _Work:
-    """An agent's answer, made on a worker thread."""
-
     def __init__(self, threads: WorkerThreads, agent: ApiAgent, messages: list[dict[str, Any]]) -> None:
         loop = asyncio.get_running_loop()
         self.scope = CancelScope()

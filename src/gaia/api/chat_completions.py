@@ -24,10 +24,7 @@ _FINISH_REASONS = {"step_limit": "length", "length": "length", "content_filter":
 """OpenAI's finish reasons by the stop reasons of a run. Any other stop reason means ``stop``."""
 
 _NOT_SUPPORTED = ("tools", "functions", "audio")
-"""Parameters that are refused because they would change the meaning of the answer.
-
-Other parameters, such as the temperature, are ignored.
-"""
+"""Parameters that would change the meaning of the answer. Others, such as the temperature, are ignored."""
 
 Object = dict[str, Any]
 Number = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
@@ -53,8 +50,6 @@ class StreamOptions(msgspec.Struct):
 
 
 class Message(msgspec.Struct):
-    """The checked fields of a message. `checked_messages` checks its content."""
-
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     name: str | None = None
     tool_call_id: str | None = None
@@ -168,7 +163,6 @@ class Answer(NamedTuple):
 
 
 def answer(agent: ApiAgent, messages: list[Object], emit: Callable[[str], None]) -> Answer:
-    """Let the agent answer in this thread. Raises the agent's exceptions."""
     own: Callable[[list[Object], Callable[[str], None]], Any] | None = getattr(agent, "answer_chat", None)
     if own is not None:
         result = own(messages, emit)
@@ -181,8 +175,6 @@ def answer(agent: ApiAgent, messages: list[Object], emit: Callable[[str], None])
 
 
 class Reply:
-    """The documents of one answer, whole or in chunks, with a common id and time."""
-
     def __init__(self, model_id: str) -> None:
         self._common = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model_id}
 
