@@ -29,14 +29,11 @@ _MAX_RESULT = 2 * 1024 * 1024
 _SECONDS_BETWEEN_REPORTS = 0.1
 """Between two reports of progress, because a server may report thousands in a second."""
 _MAX_MESSAGE = 300
-"""Characters of a progress message."""
 
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class PageRequest(msgspec.Struct):
-    """The JSON object that the page posts. Some actions add members."""
-
     server: _Name
 
 

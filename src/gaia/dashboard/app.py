@@ -28,7 +28,6 @@ _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascrip
 _PAGE = {"/": "index.html"} | {
     f"/{file.name}": file.name for file in _STATIC.iterdir() if file.name.endswith((".css", ".js"))
 }
-"""The paths of the page and of its modules, with their files."""
 
 _MAX_THREADS = 8
 _MAX_WAITING = 32

@@ -12,7 +12,6 @@ from gaia.dashboard import responses
 from gaia.runtime.locks import reentrant_lock
 
 POLL_SECONDS = 0.25
-"""Seconds between two checks for updates."""
 _STATUS_SECONDS = 1.0
 """Seconds between two comparisons of the servers' figures, which change without events."""
 _KEEP_ALIVE_SECONDS = 15.0
@@ -38,7 +37,6 @@ class UpdateBuffer:
 
     @property
     def position(self) -> int:
-        """The position of a reader that wants only later updates."""
         with self._lock:
             return self._written
 
@@ -60,10 +58,7 @@ class UpdateStream:
     """The event streams of all open pages. For the event loop; other threads write the updates."""
 
     def __init__(self, buffer: UpdateBuffer, sources: Mapping[str, Callable[[], Any]]) -> None:
-        """`sources` make the parts of a snapshot.
-
-        Changes of the parts ``servers``, ``gateway`` and ``running`` are sent.
-        """
+        """`sources` make the parts of a snapshot. Changes of ``servers``, ``gateway`` and ``running`` are sent."""
         self._buffer = buffer
         self._sources = sources
         self._closing = False

@@ -33,7 +33,6 @@ _MAX_EVENTS = 1000
 _MAX_NAMES = 50
 _MAX_NAME = 200
 _MAX_TEXT = 2 * 1024
-"""Most characters of a tool's name, and of a reason."""
 
 _TOOL_FIELDS = ("name", "title", "description", "input_schema", "output_schema", "annotations")
 
@@ -135,7 +134,6 @@ def _row(status: ServerStatus) -> dict[str, Any]:
 
 
 def _moment(seconds: float | None) -> int | None:
-    """A moment that is `seconds` away, in seconds since the epoch."""
     return None if seconds is None else round(time.time() + seconds)
 
 
@@ -147,7 +145,6 @@ def _cli_options(config: MCPConfig, name: str) -> list[str] | None:
 
 
 def describe(manager: MCPClientManager, name: str, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """All details of one of the servers in `rows`; None if the name is not there."""
     row = next((row for row in rows if row["name"] == name), None)
     if row is None:
         return None
@@ -178,7 +175,6 @@ def _tools(client: MCPClient) -> list[dict[str, Any]]:
 
 
 _SECONDS = 1.0
-"""Seconds between two requests for the status."""
 
 OnState = Callable[[str, str | None, str, int, str | None], None]
 """Receives a server, its old and its new state, its generation and the reason."""

@@ -27,7 +27,6 @@ _MAX_LIVE = 2000
 _MAX_EVENTS = 50
 _MAX_ITEMS = 50
 _MAX_TEXT = 8 * 1024
-"""Characters of one attribute."""
 SECONDS_AFTER_CALL = 0.5
 """How long after a call events, such as the loss of its server, count as its consequences."""
 
@@ -43,7 +42,6 @@ class SpanStore(SpanProcessor):
         self._live: dict[int, ReadableSpan] = {}
         self._traces: OrderedDict[str, deque[dict[str, Any]]] = OrderedDict()
         self._count = self._size = 0
-        """Number and bytes of the spans in all traces."""
         self._calls: deque[dict[str, Any]] = deque(maxlen=_MAX_CALLS)
 
     def attach(self) -> None:
