@@ -17,7 +17,6 @@ from gaia.cli.terminal import usage_error
 from gaia.runtime import json_file
 
 _SAY_NOTHING = frozenset({"title", "description", "default", "examples", "deprecated"})
-"""Keywords of a schema that do not restrict a value's type."""
 
 _EXAMPLES = """Examples: timezone=UTC, count=3, text=@note.md; '{"timezone": "UTC"}', @arguments.json, -"""
 

@@ -98,7 +98,6 @@ def bench(
 
 @contextlib.contextmanager
 def _client(server: str | None, options: Options) -> Iterator[tuple[MCPClient, Callable[[], object] | None]]:
-    """A connected client, and for the demo server a function that makes the same call over a bare pipe."""
     if server is not None:
         with connected(server, options) as client:
             yield client, None
@@ -113,10 +112,7 @@ def _client(server: str | None, options: Options) -> Iterator[tuple[MCPClient, C
 
 
 def _checked(client: MCPClient, tool: str, wanted: dict[str, Any], timeout: float | None) -> Callable[[], object]:
-    """A function that calls the tool once.
-
-    It raises CommandFailed for a failed call, which would distort the figures.
-    """
+    """A function that calls the tool once. It raises CommandFailed for a failure, which would distort the figures."""
 
     def call() -> None:
         result = client.call_tool(tool, wanted, timeout=timeout)
@@ -157,8 +153,6 @@ def _show(title: str, rows: dict[str, Calls], overhead: Overhead | None) -> None
 
 
 class Calls(NamedTuple):
-    """The latencies of answered calls, and their total time, in seconds."""
-
     latencies: list[float]
     seconds: float
 
@@ -221,8 +215,6 @@ _MAX_BUCKETS = 20
 
 
 class Bucket(NamedTuple):
-    """The number of calls that took at least `low` and less than `high` seconds."""
-
     low: float
     high: float
     calls: int
@@ -249,8 +241,6 @@ _CALLS_A_ROUND = 50
 
 
 class Overhead(NamedTuple):
-    """The same number of calls over a bare pipe and through the client."""
-
     raw: Calls
     managed: Calls
 

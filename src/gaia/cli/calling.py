@@ -320,10 +320,7 @@ def _request(
     params: dict[str, Any],
     check: Callable[[MCPClient], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """The result of a request to a server that has `kind`. The person at the terminal answers the server's questions.
-
-    Raises CommandFailed for a server without that kind, and any exception of `check`.
-    """
+    """The result of a request to a server with `kind`, whose questions the person answers. Raises CommandFailed."""
     from gaia.mcp.config.server_config import ServerConfig
 
     servers = load_to_start(options)

@@ -220,7 +220,6 @@ def _users_table(hosts: Sequence[PlacedHost]) -> Any:
 
 
 def _nodes_table(nodes: Sequence[NodeRoom], demand: dict[str, float]) -> Any:
-    """A table of nodes with their free resources: the needed ones, or all if none are needed."""
     from gaia.mcp.cluster.report import amount_text, node_shortages
 
     table = plain_table("node", "free", "too little" if demand else "")

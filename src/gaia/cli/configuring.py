@@ -86,10 +86,7 @@ def _is_command_line(program: str) -> bool:
 
 
 def _apart(ctx: Any, before: list[str], command: list[str]) -> str:
-    """A ``gaia mcp add`` command for the user to copy, with `command` after ``--``.
-
-    Its first word may be a quoted line.
-    """
+    """A ``gaia mcp add`` for the user to copy, with `command` after ``--``. Its first word may be a quoted line."""
     with contextlib.suppress(ValueError):
         command = [*shlex.split(command[0]), *command[1:]]
     file = ctx.ensure_object(Options).config_file

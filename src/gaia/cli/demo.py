@@ -108,7 +108,6 @@ class _Guide:
         self._manager = manager
         self._raw_call = raw_call
         self._spans: InMemorySpanExporter | None = None
-        """Records the spans of the calls; None until recording is on."""
         self._restarted: Future[Restarted] = Future()
         manager.subscribe(self._on_event)
 
@@ -193,7 +192,6 @@ class _Guide:
         return Step(f"call_{tool}", ok, lines + _span_lines(recorded), facts)
 
     def _has_one(self, spans: list[dict[str, Any]]) -> bool:
-        """Whether the call recorded exactly one span, or none while recording is off."""
         return len(spans) == (self._spans is not None)
 
     def _crash(self) -> Step:

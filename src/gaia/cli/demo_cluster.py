@@ -31,17 +31,12 @@ _SLEEP_SECONDS = 5.0
 _LOOK_SECONDS = 0.01
 
 _OBJECT_STORE_BYTES = 80 * 1024 * 1024
-"""Bytes for one node, slightly more than Ray's minimum."""
 
 _QUICK_CHECKS = {"health_check_period_ms": 500, "health_check_failure_threshold": 4}
-"""Health checks of the nodes. Ray's defaults suit unreliable networks."""
 
 
 def cluster_tour() -> Generator[Step | str, None, None]:
-    """Yield the demo's steps, and a line of text before each long step.
-
-    All started processes have ended when the generator has ended or is closed.
-    """
+    """Yield the demo's steps, each long one after a line of text. All processes have ended with the generator."""
     import psutil
 
     started: set[psutil.Process] = set()
@@ -188,7 +183,6 @@ class _Cluster:
         return Step("cluster", len(nodes) == 3, lines, {"seconds": seconds, "nodes": nodes, "ray": ray.__version__})
 
     def lose(self, node_id: str) -> None:
-        """Kill all Ray processes of a node, as a power failure does."""
         node = next(node for node in self._nodes if node.node_id == node_id)
         self._nodes.remove(node)
         self._cluster.remove_node(node, allow_graceful=False)

@@ -86,7 +86,6 @@ def _name(tool: MCPTool, *, blocked: bool) -> RenderableType:
 
 
 def _parameters(tool: MCPTool, *, limit: bool) -> list[RenderableType]:
-    """A table of the tool's parameters: name, type, requirement or default, description."""
     from gaia.mcp.tools.tool import gaia_parameters
 
     def shown(*values: object) -> str:

@@ -119,7 +119,6 @@ def test_client(options: Options, name: ServerName) -> None:
 
 
 def _steps(seen: Inspection) -> list[dict[str, Any]]:
-    """The steps that the inspection reached: name, success, seconds and findings."""
     status = seen.status
     denied = f", {len(seen.denied)} more denied by filters" if seen.denied else ""
     process = "nothing to start: it is reached over HTTP" if seen.pid is None else f"pid {seen.pid}"
@@ -143,7 +142,6 @@ def _steps(seen: Inspection) -> list[dict[str, Any]]:
 
 
 def _warnings(name: str, entry: dict[str, Any], seen: Inspection, options: Options) -> list[str]:
-    """Findings that do no harm yet, but are probably mistakes."""
     from gaia.mcp.client.server_transport import secret_in_arguments
     from gaia.mcp.config.server_config import ServerConfig, remarks_on_keys
 

@@ -274,10 +274,7 @@ class GatewaySources:
     """The configuration files of a running gateway. Reads servers and clients at the start and after changes."""
 
     def __init__(self, options: Options, config: MCPConfig, clients_file: Path | None, *, is_local: bool) -> None:
-        """`is_local`: only this machine can reach the gateway.
-
-        Raises `UnsafeOptions`, and ConfigError for the clients file.
-        """
+        """`is_local`: only this machine can reach the gateway. Raises `UnsafeOptions` and ConfigError."""
         self._options = options
         self._clients_file = clients_file
         self._is_local = is_local
@@ -327,7 +324,6 @@ class GatewaySources:
 
 
 def _files_of(config: MCPConfig) -> list[Path]:
-    """The files that were read, and the default files, which need not exist."""
     report = config.load_report
     found = [config.config_file, *(report[key]["path"] for key in ("global", "local") if key in report)]
     return list(dict.fromkeys(Path(file) for file in found if file is not None))

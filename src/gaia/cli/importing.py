@@ -88,7 +88,6 @@ def import_servers(
 
 
 def _search(program: Program | None, file: Path | None) -> tuple[list[Candidate], list[dict[str, Any]], list[str]]:
-    """The servers found, the files looked for, and messages about unreadable files."""
     found: list[Candidate] = []
     looked_in, broken = [], []
     of_programs = (origin for each in Program if program in (None, each) for origin in settings_files(each))
@@ -143,9 +142,9 @@ def _take_over(
 
 
 def _agreed(new: list[dict[str, Any]], options: Options) -> bool:
-    """Ask the person at the terminal whether to import these servers of the current directory.
+    """Ask the person whether to import these servers of the current directory.
 
-    Raises CommandFailed if there is no terminal.
+    Raises CommandFailed without a terminal.
     """
     if options.json or not terminal.can_ask():
         raise usage_error(
@@ -189,8 +188,6 @@ def _show(rows: list[dict[str, Any]], servers: MCPConfig, looked_in: list[dict[s
 
 
 class SettingsFile(NamedTuple):
-    """A file that may contain servers, and the paths of keys in its JSON where they may be."""
-
     file: Path
     sections: tuple[tuple[str, ...], ...] = (("mcpServers",),)
     is_project: bool = False
@@ -204,7 +201,6 @@ class Candidate(NamedTuple):
     needs: list[str]
     """Environment variables that the user has to set. The other program would ask for the values."""
     dropped: list[str]
-    """Keys without a meaning here."""
     problem: str | None
 
 
@@ -282,10 +278,7 @@ def candidates(origin: SettingsFile) -> list[Candidate] | None:
 
 
 def _section(file: Path, document: Any, keys: Iterable[str]) -> Mapping[str, Any]:
-    """The servers at this path of keys; empty if there are none.
-
-    Raises ConfigError for a value that is not an object.
-    """
+    """The servers at this path of keys, if any. Raises ConfigError for a value that is not an object."""
     place = ""
     for key in keys:
         if not isinstance(document, dict):
@@ -341,8 +334,6 @@ def _translated(name: str, entry: Any, origin: SettingsFile) -> Candidate:
 
 
 class _Variables:
-    """Translates the variables of one entry, and collects those that the user has to set."""
-
     def __init__(self, file: Path) -> None:
         self.needs: list[str] = []
         self.problem: str | None = None
@@ -353,7 +344,6 @@ class _Variables:
             self._known |= {"workspaceFolder": str(workspace), "workspaceFolderBasename": workspace.name}
 
     def translate(self, value: Any) -> Any:
-        """`value` with the variables of all its strings, also nested ones, in gaia's notation."""
         if isinstance(value, str):
             return _VARIABLE.sub(self._replacement, value)
         if isinstance(value, list):

@@ -85,8 +85,6 @@ class McpGroup(LazyGroup):
 
 
 class RootGroup(LazyGroup):
-    """Turns errors of commands into an exit status and a message."""
-
     locations: ClassVar[Mapping[str, str]] = {"mcp": "gaia.cli.main:mcp_app", "api": "gaia.cli.serving:app"}
 
     def invoke(self, ctx: Any) -> Any:
@@ -106,7 +104,6 @@ class RootGroup(LazyGroup):
 
 
 def report(error: CommandFailed | MCPError, options: Options) -> int:
-    """Print why the command failed. Returns the exit status."""
     if options.debug:
         # Messages may contain text from a server.
         sys.stderr.write(clean("".join(traceback.format_exception(error))))

@@ -31,21 +31,17 @@ _ANSWER_SECONDS = 600.0
 """Seconds that a person may take in all. The client lets a server wait as long for an answer."""
 
 _END_SECONDS = 5.0
-"""How long the thread of a cancelled request may take to end."""
 
 _Question = tuple["ElicitationRequest", "Future[ElicitationAnswer]"]
 
 
 class Questions:
-    """Answers the questions of one server for one command."""
-
     def __init__(self, options: Options) -> None:
         self.are_asked = not options.json and terminal.can_ask()
         self.timed_out = False
         """Whether `run` ended the request because its time had passed."""
         self._waiting: TimedQueue[_Question | None] = TimedQueue()
-        """Questions for the main thread, at most four at once (`ServerRequests`). None says that the request has ended.
-        """
+        """Questions for the main thread, at most four at once (`ServerRequests`). None: the request has ended."""
         self._running = False
         self._seconds = 0.0
         self._deadline = 0.0
@@ -143,7 +139,6 @@ class Questions:
             self.progressed()
 
     def _leave_unanswered(self) -> None:
-        """Cancel all waiting questions, because the main thread no longer takes any."""
         with contextlib.suppress(queue.Empty):
             while True:
                 question = self._waiting.get_nowait()
@@ -157,12 +152,10 @@ _MAX_NAMED, _MAX_TEXT = 20, 300
 """Fields that are named before the form, and characters of a description, a title or a default."""
 
 _MAX_CHOICES = 50
-"""Choices that are listed. Other choices are still accepted."""
 
 _TRUTH = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 
 _Choices = list[tuple[Any, str]]
-"""The values to choose from, each with its title."""
 
 
 def fill_in(request: ElicitationRequest) -> ElicitationAnswer:
@@ -243,7 +236,6 @@ def _label(name: str, field: Mapping[str, Any], *, required: bool) -> str:
 
 
 def _show(line: str, style: str = "") -> None:
-    """Show an indented line of the server's text."""
     from rich.padding import Padding
 
     terminal.show(Padding(terminal.text(line, style), (0, 0, 0, 4), expand=False), console=terminal.err())

@@ -64,7 +64,6 @@ _FIGURES = ("generation", "restarts", "in flight", "queued", "p50", "p95")
 _COLUMNS = ("name", "state", "node", *_FIGURES, "round trips", "last error")
 
 _DISPENSABLE = ("round trips", "p50", "queued", "generation", "in flight", "node", "p95", "restarts")
-"""Columns that a narrow terminal leaves out, in this order."""
 
 _MIN_ERROR = 30
 """Columns reserved for the last error, if it is that long."""
@@ -199,7 +198,6 @@ class Step(NamedTuple):
     name: str
     ok: bool
     lines: list[str]
-    """Lines for people. The first line is the step's title."""
     facts: dict[str, Any]
 
 

@@ -29,10 +29,7 @@ _MAX_BYTES = 64 * 1024 * 1024
 
 
 def fetch_status(url: str, token: str | None, limit: float | None = None) -> GatewayStatus:
-    """The status of the gateway at `url`, within `limit` seconds. Raises CommandFailed.
-
-    Redirects are not followed, because the token is for this gateway only.
-    """
+    """The status of the gateway at `url`. Raises CommandFailed. Follows no redirect: the token is for this gateway."""
     import msgspec
 
     from gaia.mcp.gateway.operations.status import GatewayStatus

@@ -32,16 +32,12 @@ def files_of(config: MCPConfig) -> str:
 
 
 def say_that_there_are_none(servers: MCPConfig, options: Options, console: Console | None = None) -> None:
-    """Say that no servers are configured, and how to add one, on `console` or else on standard output."""
     terminal.say(f"No servers are configured in {files_of(servers)}", console=console)
     terminal.say(f"Add one: {options.command('add', 'time', 'uvx mcp-server-time')}", "dim", console=console)
 
 
 def entry_of(config: MCPConfig, name: str) -> Any:
-    """The entry of the server `name`, which has any type if it is one of `MCPConfig.problems`.
-
-    Raises CommandFailed with the known names.
-    """
+    """The entry of `name`, of any type if it is in `MCPConfig.problems`. Raises CommandFailed with the known names."""
     entries = config.get_entries()
     if name not in entries:
         raise unknown_name("server", name, entries, place=f" in {files_of(config)}")

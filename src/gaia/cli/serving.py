@@ -318,7 +318,6 @@ class BackgroundHandler(logging.Handler):
             self._handover.post(lambda: self._write(line), size=len(line))
 
     def wait(self, seconds: float) -> bool:
-        """Wait until all records are written. False after `seconds`."""
         return self._handover.flush(seconds)
 
     def _write(self, line: bytes) -> None:
@@ -332,7 +331,6 @@ class BackgroundHandler(logging.Handler):
 
 
 def log_without_waiting() -> None:
-    """Send all log records of this process to standard error, without waiting for its reader."""
     if sys.stderr is not sys.__stderr__ or sys.stderr is None:
         # Standard error was replaced, for example by a test.
         return

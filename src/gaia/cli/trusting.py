@@ -137,7 +137,6 @@ def _decide(project: ProjectFile, options: Options, *, assume_yes: bool, hint: s
 
 
 def _show(project: ProjectFile, before: dict[str, str] | None) -> None:
-    """Show the servers' commands on standard error, or the changes since the file was trusted."""
     from gaia.mcp.config.trust import text_difference
 
     path = escaped_line(project.path)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from gaia.mcp.supervision.status import ServerStatus
 
 _FIRST_SECONDS = 2.0
-"""Seconds that the table of ``--once`` waits for latencies."""
 
 
 @with_options("trust", "config", "as_json", "trace", "debug")
@@ -89,7 +88,6 @@ class _Snapshot(NamedTuple):
     servers: Sequence[tuple[ServerStatus, Sequence[float | None]]]
     """Each server with its last round trips in seconds; None stands for an unanswered ping."""
     summary: str | None
-    """One line about the gateway; None for a manager."""
 
 
 def _look_at(manager: MCPClientManager, monitor: PingMonitor) -> _Snapshot:
