@@ -39,14 +39,11 @@ class Step(_Part):
     request: str | None = None
     params: dict[str, Any] = {}
     subscribed: bool = False
-    """Whether the message belongs to the client's `subscriptions/listen`."""
     answer: dict[str, Any] | None = None
     """``{"result": …}`` or ``{"error": …}``; None without an answer, and for answers that depend on the machine."""
 
 
 class Failure(_Part):
-    """A failed exchange over HTTP with a server that continued."""
-
     type: str
     message: str
     details: dict[str, Any] = {}
@@ -224,18 +221,13 @@ def stable_start(
 
 
 def _is_by_chance(exchange: RecordedExchange) -> bool:
-    """Whether another recording of the same calls may lack this exchange.
-
-    Such exchanges are listings that were open at the end, and probes that a server of the handshake era refused, which
-    a client that was ready before skips.
-    """
+    """Whether another recording may lack this exchange: an open listing, or a probe that the server refused."""
     if exchange.request == "server/discover":
         return exchange.result is None
     return is_listing(exchange.request) and not exchange.is_over and not exchange.crashed
 
 
 def _is_open(exchanges: Iterable[RecordedExchange]) -> bool:
-    """Whether the server has introduced itself, and has listed its tools if it has any."""
     greeting = next((one.result for one in exchanges if is_greeting(one.request) and one.result is not None), None)
     if greeting is None:
         return False

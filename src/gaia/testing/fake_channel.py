@@ -80,7 +80,6 @@ class FakeChannel(InMemoryChannel):
                 self._unread = []
 
     def resume(self) -> None:
-        """Read the waiting messages, and continue hanging calls."""
         with self._lock:
             unread, self._unread = self._unread or [], None
         for message in unread:

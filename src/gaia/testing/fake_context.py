@@ -36,9 +36,9 @@ class FakeRequests:
         """By id. Each use is a single operation, so no lock is needed."""
 
     def ask(self, request: Json, scope: CancelScope) -> Json:
-        """Send the client a request, and wait for the result.
+        """Ask the client, and wait for the result.
 
-        Raises JsonRpcError for an error, and MCPRequestCancelled if `scope` is cancelled.
+        Raises JsonRpcError, and MCPRequestCancelled if `scope` is cancelled.
         """
         identifier = f"fake-{next(self._ids)}"
         waiting = self._waiting[identifier] = Future()
@@ -64,8 +64,6 @@ class FakeRequests:
 
 
 class FakeContext(MCPContext):
-    """The context of a request, for the function that answers it."""
-
     def __init__(
         self,
         identifier: RequestId,
@@ -82,7 +80,6 @@ class FakeContext(MCPContext):
         self.params = params
         self.record: FakeCall | None = None
         self.work_ended: Callable[[], None] = lambda: None
-        """Called when the server's work for the request ends."""
         self.may_hang = True
         """Whether a fault may hold the request. The session's lock guards it."""
         self.is_stateless = False

@@ -37,10 +37,7 @@ _WANTED_AS = {
 
 
 class FakeSession:
-    """The state of one client in one generation of a fake server. Thread-safe.
-
-    Messages are answered on the thread that passes them in. The test's functions run on the generation's threads.
-    """
+    """One client's state in one generation of a fake server. The test's functions run on `threads`. Thread-safe."""
 
     def __init__(
         self,
@@ -64,7 +61,6 @@ class FakeSession:
         self._log_level = "debug"
         self._subscribed: set[str] = set()
         self._listening: dict[RequestId, Json] = {}
-        """Open `subscriptions/listen`, each with the wanted notifications."""
         self._running: dict[RequestId, FakeContext] = {}
         self._is_closed = False
         self._held: list[Callable[[], None]] = []
@@ -107,7 +103,6 @@ class FakeSession:
             self._threads.submit(go_on)
 
     def tell(self, method: str, params: Json) -> None:
-        """Send the client a notification of a change, if the client wants it."""
         uri = params.get("uri")
         with self._lock:
             is_wanted = not self._is_stateless and (uri is None or uri in self._subscribed)
@@ -119,7 +114,6 @@ class FakeSession:
             self._notify(method, params)
 
     def close(self) -> None:
-        """Cancel all running requests, because the server has ended."""
         with self._lock:
             self._is_closed = True
             running, self._running = self._running, {}

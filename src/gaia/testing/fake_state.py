@@ -20,7 +20,6 @@ from gaia.testing.fake_tool import FakePrompt, FakeTool, Json
 Content = str | bytes
 
 _PATIENCE = 60.0
-"""Real seconds after which a wait for a call fails the test."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -191,7 +190,6 @@ class FakeServerState:
         return end
 
     def record(self, call: FakeCall) -> list[Fault]:
-        """Record a call. Returns its faults, in the order of planning."""
         with self._changed:
             self._calls.append(call)
             self._changed.notify_all()
@@ -223,7 +221,6 @@ class Fault(msgspec.Struct, frozen=True):
     data: bytes = b""
     ending: Ending = Ending()
     after: bool = False
-    """Whether the server ends after the tool has run, instead of before."""
 
 
 @dataclasses.dataclass
@@ -232,6 +229,5 @@ class _PlannedFault:
     tool: str | None
     """None: calls of any tool count."""
     before: int
-    """Number of calls that pass before the fault happens."""
     times: int | None
     """Number of times that the fault still happens; None: no limit."""

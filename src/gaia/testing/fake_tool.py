@@ -20,8 +20,6 @@ Json = dict[str, Any]
 
 
 class FakeItem:
-    """A function of the test that clients call by name, and its definition in a listing. Immutable."""
-
     def __init__(self, function: Function, derived: Json, definition: Json) -> None:
         """`derived` are members from the function besides its name and its docstring; `definition` overrides them."""
         self._function = function

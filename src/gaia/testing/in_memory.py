@@ -62,7 +62,6 @@ class InMemoryTransport(StandaloneTransport):
 
     @property
     def channel(self) -> InMemoryChannel | None:
-        """The channel for calls while its server runs; else None."""
         channel = self._channel
         return channel if isinstance(channel, InMemoryChannel) and channel.is_alive() else None
 

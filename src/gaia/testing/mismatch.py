@@ -49,10 +49,7 @@ def _pairs_equal(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
 
 
 def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Sequence[RecordedExchange]) -> str:
-    """The message for a request without a remaining recorded exchange. `place` is the cassette and the server.
-
-    `recorded` are all exchanges with the server, in the cassette's order.
-    """
+    """The message for a request without an exchange left in `recorded`. `place` is the cassette and the server."""
     subject, arguments = _subject(method, params)
     same = [exchange for exchange in recorded if _subject(exchange.request, exchange.params)[0] == subject]
     equal = [exchange for exchange in same if equals(exchange.params, params)]

@@ -42,7 +42,6 @@ class _Played:
         self.start = start
         self.asked = False
         self.done = False
-        """Whether all messages up to the answer were sent."""
 
     def matches(self, method: str, params: dict[str, Any]) -> bool:
         exchange = self.exchange

@@ -38,7 +38,6 @@ from gaia.testing.cassette import (
 )
 
 _ENDING_SECONDS = 1.0
-"""How long to wait for the exit status of a server that has just ended."""
 
 _UNRECORDED = ("ping", SUBSCRIBE, SUBSCRIBED, "notifications/cancelled")
 """Not recorded, because their time and number vary."""
@@ -48,8 +47,6 @@ _MACHINE = "roots/list"
 
 
 class _Pending(msgspec.Struct):
-    """A request of the client, and its exchange so far."""
-
     item: Outgoing
     exchange: RecordedExchange
 
@@ -241,8 +238,6 @@ class StartRecorder:
 
 
 class _Forwarding:
-    """Passes on to `target` all attributes that a subclass does not define."""
-
     def __init__(self, recorder: StartRecorder, target: Any) -> None:
         self._recorder, self._target = recorder, target
 
