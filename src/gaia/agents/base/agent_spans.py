@@ -17,7 +17,6 @@ _tracer = trace.get_tracer("gaia.agents")
 
 
 def set_completion(span: Span, input_tokens: int, output_tokens: int, finish_reason: str | None) -> None:
-    """Set the final attributes of a `chat_span`."""
     span.set_attribute("gen_ai.usage.input_tokens", input_tokens)
     span.set_attribute("gen_ai.usage.output_tokens", output_tokens)
     if finish_reason is not None:

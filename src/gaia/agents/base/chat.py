@@ -53,10 +53,7 @@ class ChatModel(Protocol):
 
 
 class CompletionBuilder:
-    """Builds a completion from the pieces of a stream, which endpoints cut differently.
-
-    Without I/O: it takes objects with the attributes of OpenAI's chunks, of which any may be missing.
-    """
+    """Builds a completion from a stream's chunks, without I/O. Any attribute of OpenAI's chunks may be missing."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
@@ -67,7 +64,6 @@ class CompletionBuilder:
         self.received = False
 
     def add(self, chunk: Any) -> str:
-        """Take one chunk of a stream, or a whole answer. Returns its text."""
         usage = getattr(chunk, "usage", None)
         if usage is not None:
             # Some endpoints repeat the count so far in each chunk, so the last count is used.
@@ -127,8 +123,6 @@ class _CallParts:
 
 
 def _usage_of(usage: Any) -> Usage:
-    """The counts of an OpenAI usage object, of which any may be missing."""
-
     def count(name: str) -> int:
         value = getattr(usage, name, None)
         return value if isinstance(value, int) else 0

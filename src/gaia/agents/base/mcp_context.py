@@ -155,10 +155,7 @@ current_mcp_context: ContextVar[MCPContext | None] = ContextVar("gaia_mcp_contex
 
 
 class ServableAgent(Protocol):
-    """The methods of `MCPAgent` that a server calls.
-
-    `gaia.mcp.mcp_bridge.MCPBridge` implements them for several agents.
-    """
+    """The methods of `MCPAgent` that a server calls. `gaia.mcp.mcp_bridge.MCPBridge` has them too."""
 
     def offers_mcp(self, what: str) -> bool: ...
     def get_mcp_server_info(self) -> dict[str, Any]: ...

@@ -166,10 +166,7 @@ class ToolRegistry(MutableMapping[str, Entry]):
 
 
 class _SharedRegistry:
-    """A registry that several agents share, with the owner of each entry: an agent's table of own entries.
-
-    The caller holds `_lock`.
-    """
+    """A registry that several agents share, with each entry's owner: a table of own entries. Needs `_lock`."""
 
     def __init__(self, entries: dict[str, Entry]) -> None:
         self.entries = entries

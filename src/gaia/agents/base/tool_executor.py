@@ -32,10 +32,7 @@ logger = get_logger(__name__)
 
 
 class CallNotMade(Exception):
-    """A call that is not made. The message is for the model.
-
-    `tool` is the tool's key, or the model's name if no tool was found.
-    """
+    """A call that is not made, with a message for the model, and the tool's key, or the model's name for it."""
 
     def __init__(self, message: str, tool: str, outcome: Outcome = "error") -> None:
         super().__init__(message)
@@ -45,8 +42,6 @@ class CallNotMade(Exception):
 
 @dataclass(slots=True, eq=False)
 class PreparedCall:
-    """A tool that was found, with valid arguments."""
-
     key: str
     arguments: dict[str, Any]
     entry: Entry
