@@ -31,7 +31,6 @@ class LimitedBody:
         self._unzip = zlib.decompressobj(_GZIP) if name.endswith("gzip") else None
         self._size = 0
         self.ended = False
-        """Whether nothing more has to be read."""
 
     @property
     def is_plain(self) -> bool:

@@ -21,7 +21,6 @@ _UNKNOWN_ISSUER = (18, 19, 20, 21)
 """OpenSSL's codes for a certificate that is self-signed, or signed by an issuer that is not trusted."""
 
 Limit = Callable[[], float]
-"""The time at which a wait ends, as a reading of `time.monotonic`."""
 
 
 async def connect(url: Url, settings: HttpSettings, deadline: Deadline) -> tuple[socket.socket, Stream | TlsStream]:

@@ -30,8 +30,7 @@ class HttpConnection:
     """For one exchange at a time; `interrupt`, and in a forked child `close`, are for any thread and signal handler."""
 
     _socket: socket.socket | None = None
-    """The socket that `interrupt` shuts down. A class attribute, because `__del__` may run before the end of
-    `__init__`."""
+    """For `interrupt`. A class attribute, because `__del__` may run before the end of `__init__`."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self._settings = settings

@@ -60,7 +60,6 @@ class Task:
         self.number = 0
         """The number of the wait, by which a timer knows whether it belongs to this wait."""
         self.is_interrupted = False
-        """Whether the next wait raises `Interrupted`."""
 
     def interrupt(self) -> None:
         """Raise `Interrupted` in the current wait of the exchange, or else in its next one."""
@@ -156,7 +155,6 @@ class IoThread:
         self.begin(Task(self, later(), lambda _: None))
 
     def resume(self, task: Task, value: object = None, error: BaseException | None = None) -> None:
-        """End the wait of a task."""
         wait = task.wait
         if wait is None:
             return

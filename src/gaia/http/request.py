@@ -25,7 +25,6 @@ class Cookies(CookieJar):
     """Keeps cookies up to 8,192 characters in all, and ignores further ones. Thread-safe."""
 
     has_any = False
-    """Whether it has ever kept a cookie."""
 
     def header_for(self, url: Url) -> str | None:
         """The value of the header ``Cookie``; None if there is none to send."""
@@ -34,7 +33,6 @@ class Cookies(CookieJar):
         return request.get_header("Cookie")
 
     def take(self, url: Url, set_cookie: Sequence[str]) -> None:
-        """Keep the cookies in the headers ``Set-Cookie`` of a response from `url`."""
         self.extract_cookies(cast("HTTPResponse", _Answer(set_cookie)), _asking(url))
 
     def set_cookie(self, cookie: Cookie) -> None:
@@ -82,8 +80,7 @@ class HttpSettings:
     connect_seconds: float = 10.0
     """For connection, proxy and TLS together. The deadline of the request applies too."""
     idle_seconds: float = 3.0
-    """How long an idle connection is kept. Proxies often close one after 5 s, and a request that is sent in that moment
-    is lost."""
+    """How long an idle connection is kept. Proxies often close one after 5 s, and lose a request of that moment."""
     max_bytes: int = 16 * 1024 * 1024
     """Of the decompressed body of a success. A longer one raises `TooLong`. The body of a failure is cut at 64 KiB."""
 

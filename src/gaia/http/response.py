@@ -43,12 +43,10 @@ class Response:
         """`receive` feeds data to `parser`. Raises `ProtocolBroken` for an encoding that was not asked for."""
         self.status = parser.status
         self.headers = headers = parser.headers
-        """As in `ResponseParser`."""
         self._parser: ResponseParser | None = parser
         self._receive = receive
         self._done = done
         self._content: bytes | None = None
-        """The whole body, once it was read."""
         self._settings = settings
         encoding = headers.get(b"content-encoding")
         self._body = None if encoding is None else self._limited(headers, encoding)
@@ -116,7 +114,6 @@ class Response:
                 await self._receive()
 
     def close(self) -> None:
-        """Leave the context. May be called again."""
         if self._parser is not None:
             self._parser = None
             self._done()

@@ -30,8 +30,7 @@ class ResponseLimits:
     max_bytes: int
     """Of the decompressed body of a success. Reading a longer one raises `ResponseTooLong`."""
     seconds: float = math.inf
-    """For the whole body, from the headers on; then `httpx2.ReadTimeout`. Checked whenever data arrives; the client's
-    own timeout ends a silent response."""
+    """For the body, from the headers on; then `httpx2.ReadTimeout`, as soon as data arrives."""
 
     def apply(self, response: httpx2.Response) -> None:
         """The event hook ``response`` of a synchronous client. Raises `httpx2.DecodingError` for unknown encodings."""
@@ -39,7 +38,6 @@ class ResponseLimits:
         response.stream = _Limited(response.stream, *self._body_of(response))
 
     async def apply_async(self, response: httpx2.Response) -> None:
-        """The event hook of an asynchronous client."""
         assert isinstance(response.stream, httpx2.AsyncByteStream), "an asynchronous client's"
         response.stream = _AsyncLimited(response.stream, *self._body_of(response))
 

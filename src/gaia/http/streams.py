@@ -19,8 +19,7 @@ _CA_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/ssl/ca-bundle.pem",
 )
-"""Where systems keep their certificates. A Python that was not built for the system may look in none of these
-places."""
+"""Where systems keep their certificates. A Python that was built elsewhere may look in none of these places."""
 
 
 class Stream:

@@ -25,7 +25,6 @@ class Url:
     """In lower case and in ASCII; an IPv6 address without brackets."""
     port: int
     target: str
-    """Path and query, as in a request line."""
 
     @classmethod
     def parse(cls, text: str) -> Url:
@@ -60,7 +59,6 @@ class Url:
 
     @cached_property
     def authority(self) -> str:
-        """The value of the header ``Host``."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -115,7 +113,6 @@ class Proxy:
 
     url: Url
     authorization: str | None = field(default=None, repr=False)
-    """The value of the header ``Proxy-Authorization``."""
 
     @classmethod
     def parse(cls, text: str) -> Proxy:
@@ -130,10 +127,7 @@ class Proxy:
 
 @dataclass(frozen=True)
 class Proxies:
-    """The proxies for each scheme, and the hosts that need none."""
-
     by_scheme: Mapping[str, Proxy] = field(default_factory=dict)
-    """For ``http``, ``https`` and ``all``."""
     excepted: tuple[str, ...] = ()
     """As in ``NO_PROXY``: host names (each with its subdomains), addresses, networks, ``*``."""
 

@@ -44,7 +44,6 @@ class Wait(ABC):
     __slots__ = ("deadline",)
 
     in_callers_thread = False
-    """Whether `run_here` may wait for it."""
 
     def __init__(self, deadline: Deadline = None) -> None:
         self.deadline = deadline
@@ -88,8 +87,6 @@ class Ready(Wait):
 
 
 class Sleep(Wait):
-    """Waits until the deadline."""
-
     __slots__ = ()
 
     def here(self) -> None:

@@ -61,10 +61,7 @@ class CancelScope:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[CancelScope]:
-        """Make the block, and threads that run with a copy of its context, part of this scope.
-
-        Cancelling an outer scope cancels this one too.
-        """
+        """Make the block, and threads with a copy of its context, part of this scope and of its outer scopes."""
         outer = current_scope()
         forget = None if outer is None else outer.on_cancel(self.cancel)
         token = _current.set(self)

@@ -49,5 +49,4 @@ def require_seconds(name: str, value: object) -> None:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether `value` is an int or a float, and not a bool."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)

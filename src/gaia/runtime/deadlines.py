@@ -35,8 +35,6 @@ _JOIN_SECONDS = 1.0
 
 
 class Expiring(Protocol):
-    """A call or a question that ends at its deadline at the latest."""
-
     watched: DeadlineHandle | None
     """Set by `Deadlines`, released by the thread that ends the call."""
 

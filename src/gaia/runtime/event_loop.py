@@ -38,7 +38,6 @@ class Timer(enum.Enum):
     RECYCLING = enum.auto()
     """Check whether the server has reached a limit, at which a new process replaces it."""
     IDLE = enum.auto()
-    """Check whether the server is used."""
     STANDBY = enum.auto()
     STANDBY_HEALTH = enum.auto()
     DRAINING = enum.auto()

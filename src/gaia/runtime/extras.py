@@ -45,7 +45,6 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """The requirements of each extra, as in pyproject.toml (a test compares them)."""
 
 _PACKAGES: Final = {"jwt": "pyjwt", "opentelemetry.sdk": "opentelemetry-sdk", "prometheus_client": "prometheus-client"}
-"""Modules whose packages have other names."""
 
 
 def install_command(extra: str) -> str:
@@ -112,7 +111,6 @@ def installed_version(name: str) -> str | None:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The release of a version: 2.3.0rc1 is (2, 3)."""
     release = re.match(r"\d+(\.\d+)*", version)
     numbers = [] if release is None else [int(number) for number in release[0].split(".")]
     while numbers and numbers[-1] == 0:

@@ -149,10 +149,7 @@ def locked(file: Path, seconds: float | None = None) -> Iterator[Path]:
 
 
 def write(target: Path, document: dict[str, Any]) -> bytes:
-    """Replace the file as a whole, or raise and leave it unchanged. Returns the new content.
-
-    Only the owner can read the file, because it may hold secrets.
-    """
+    """Replace the whole file or leave it unchanged; returns the new content. Only the owner can read the file."""
     import tempfile
 
     try:

@@ -28,7 +28,6 @@ _woken: set[LoopWork] = set()
 """The work of loops that were woken and have not run their tasks yet. Some loops may have been closed since."""
 
 _orphans = DaemonPool("mcp-aio-closed", 1, idle_seconds=_IDLE_SECONDS)
-"""Runs the tasks of closed loops, such as the ends of spans."""
 
 
 class LoopWork:
@@ -61,7 +60,6 @@ class LoopWork:
     # For any thread.
 
     def is_current(self) -> bool:
-        """Whether the calling code runs in a turn of the loop."""
         loop = self._loop()
         return loop is not None and asyncio._get_running_loop() is loop
 
@@ -75,7 +73,6 @@ class LoopWork:
             self._wake(loop)
 
     def run_soon(self, task: Task) -> None:
-        """Run `task` now if this is a turn of the loop, and otherwise soon."""
         if self.is_current():
             task()
         else:

@@ -13,10 +13,7 @@ _TOLERANCE = 1e-9
 
 
 class TokenBucket:
-    """A token bucket: admits `burst` actions at once, then `per_second`. For one thread.
-
-    `now` is a reading of a monotonic clock, in seconds.
-    """
+    """A token bucket: admits `burst` actions at once, then `per_second`. For one thread. Times are in seconds."""
 
     __slots__ = ("_as_of", "_burst", "_per_second", "_tokens")
 
@@ -32,7 +29,6 @@ class TokenBucket:
         return 0.0 if self._tokens >= 1 - _TOLERANCE else (1 - self._tokens) / self._per_second
 
     def take(self) -> None:
-        """Take a token for an action that `delay` has just admitted."""
         self._tokens -= 1
 
     def is_full(self, now: float) -> bool:
@@ -40,7 +36,6 @@ class TokenBucket:
         return self._tokens >= self._burst
 
     def change(self, burst: float, per_second: float, now: float) -> None:
-        """Continue with other limits, keeping the tokens that fit."""
         self._fill(now)
         self._burst, self._per_second, self._tokens = burst, per_second, min(self._tokens, burst)
 

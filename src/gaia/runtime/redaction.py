@@ -15,8 +15,7 @@ SECRET_WORDS = (
     r"token|secret|passw|passphrase|api.?key|private.?key|access.?key"  # noqa: S105 - no password
     r"|auth(?!or(?!i))|credential|cookie|session|bearer"
 )
-"""Words in the name of a variable, a header or an argument whose value is most likely a secret. Searched in any
-case."""
+"""Words in the name of a variable, a header or an argument whose value is most likely a secret, in any case."""
 
 _SECRET_NAME = re.compile(rf"{SECRET_WORDS}|key|pass|auth|cred|private|dsn|assertion", re.IGNORECASE)
 """For variables and headers: with these words, their names mean a secret more often than names of arguments do."""

@@ -26,7 +26,6 @@ _DEFAULT_IGNORABLE = (
 not draw, but programs and models read, such as variation selectors, tags and fillers."""
 
 _BLANK_PATTERN = "\u2800"
-"""A Braille cell without a dot, which looks blank."""
 
 _NEEDED = "(?![\u200c\u200d\ufe0e\ufe0f])"
 """Joiners and the two selectors of emoji stay in readable text: scripts and emoji need them."""
@@ -53,7 +52,6 @@ def clean(untrusted: object) -> str:
 
 
 def one_line(untrusted: object) -> str:
-    """`clean`, on one line of at most 2,000 characters."""
     line = " ".join(clean(untrusted).split())
     return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…"
 

@@ -42,7 +42,6 @@ CALLERS_FAULT: Final = frozenset({-32700, -32600, METHOD_NOT_FOUND, INVALID_PARA
 
 # Gaia's own.
 SERVER_NAME: Final = "gaia.mcp.server.name"
-"""The client's name for the server."""
 DELIVERY: Final = "gaia.mcp.delivery"
 HANDLED_ERROR: Final = "gaia.mcp.handled_error.type"
 """The type of an expected failure, such as a refused probe; the span is not an error."""
@@ -65,9 +64,7 @@ RESULT_SIZE: Final = "gaia.mcp.result.size"
 """Bytes of the result as JSON."""
 RESULT_TYPES: Final = "gaia.mcp.result.types"
 NODE: Final = "gaia.mcp.placement.node"
-"""The host name of the machine on which a placed server runs."""
 REPLICA: Final = "gaia.mcp.placement.replica"
-"""The number of a replica of a placed server."""
 PROGRESS: Final = "gaia.mcp.progress"
 PROGRESS_TOTAL: Final = "gaia.mcp.progress.total"
 GATEWAY_CLIENT: Final = "gaia.mcp.gateway.client"

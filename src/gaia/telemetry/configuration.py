@@ -148,7 +148,6 @@ class _Otlp(NamedTuple):
     timeout: float | None
 
     def options(self, signal: str) -> dict[str, Any]:
-        """The options of an exporter for one signal, with the URL that the exporter would derive from the endpoint."""
         url = None if self.endpoint is None else f"{self.endpoint.rstrip('/')}/v1/{signal}"
         return {"endpoint": url, "headers": self.headers, "timeout": self.timeout}
 

@@ -78,7 +78,6 @@ _MAX_TRACES = 1000
 """When there are more, the oldest trace is written before it is complete."""
 
 _MIN_WIDTH = 40
-"""Columns for the text of a span at any depth of the tree."""
 
 
 _Glyphs = tuple[str, str, str]
@@ -95,10 +94,7 @@ class _Trace:
 
 
 class TraceTree(SpanProcessor):
-    """Writes each trace when the last of its open spans has ended. Thread-safe.
-
-    On a terminal it folds long lines; elsewhere each span is one line.
-    """
+    """Writes each trace when its last open span has ended; folds long lines on a terminal. Thread-safe."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -142,7 +138,6 @@ class TraceTree(SpanProcessor):
         self.force_flush()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:  # noqa: ARG002 - the SDK's name
-        """Write all ended spans, also of incomplete traces."""
         waiting = []
         with self._lock:
             # All at once: a trace that completes meanwhile writes the rest itself.

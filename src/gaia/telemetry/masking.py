@@ -40,10 +40,7 @@ def is_confidential(text: str) -> bool:
 
 
 def masked(value: Any, redact: Callable[[str], str]) -> Any:
-    """A copy of a JSON value without secrets and binary data, not much longer than `MAX_CHARACTERS`.
-
-    `redact` masks the known secrets.
-    """
+    """A copy of a JSON value without binary data and secrets (known ones by `redact`), cut near `MAX_CHARACTERS`."""
     return _Masking(redact).of(value)
 
 
@@ -119,7 +116,6 @@ def _lowered(text: str) -> str:
 
 
 def _mask_confidential(text: str) -> str:
-    """Mask each part of `text` that looks like a secret or is assigned to a secret's name."""
     if _may_have_form_of_secret(text):
         text = re.sub(_CONFIDENTIAL_TEXT, MASK, text)
     if ("=" in text or ":" in text) and _may_sound_secret(_lowered(text)):

@@ -20,7 +20,6 @@ _HOST = "127.0.0.1"
 _NAMES = frozenset({"localhost", _HOST})
 _MAX_CONNECTIONS = 8
 _SECONDS = 10.0
-"""The longest duration of a connection."""
 
 
 class _Handler(WSGIRequestHandler):

@@ -118,8 +118,6 @@ def _start_span(
 
 
 class Outcome(NamedTuple):
-    """How a request ended; by default with success."""
-
     error_type: str | None = None
     status_code: str | None = None
     description: str = ""
@@ -150,10 +148,7 @@ SUCCESS = Outcome()
 
 
 class ClientSpan:
-    """The CLIENT span of one request or notification. Thread-safe; must be ended once.
-
-    Ending runs the application's span processors.
-    """
+    """The CLIENT span of one message. Thread-safe; must be ended once, which runs the application's span processors."""
 
     __slots__ = ("_here", "_span", "is_ours", "was_recording")
 
@@ -184,7 +179,6 @@ class ClientSpan:
         return trace.format_trace_id(found.trace_id) if found.is_valid else None
 
     def inject(self, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        """`params` with the trace context in ``_meta``."""
         params = params or {}
         meta = params.get("_meta")
         # Most requests have none, and checking for a mapping takes time.

@@ -127,7 +127,6 @@ class _ReportingRequest(_AwaitedRequest):
         self._arrived = WakeUp(self._work)
         self._lane = Lane(lambda _: self._arrived.send(), requests.observer.server)
         self._held: object = None
-        """The return value of `on_progress`."""
 
     def progressed(self, params: Mapping[str, Any]) -> None:
         self._lane.post(functools.partial(report, self._hold, params), size=value_size(params))

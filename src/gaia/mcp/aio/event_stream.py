@@ -37,8 +37,6 @@ class EventStream(AsyncIterator[Event]):
 
 
 class _Feed:
-    """The events that wait for the task. It also makes the lane of its listener."""
-
     def __init__(self, work: LoopWork) -> None:
         self._work = work
         self._arrived = WakeUp(work)

@@ -34,7 +34,6 @@ class _Work:
         self._function = function
         self._work = running_loop_work()
         self.scope = CancelScope()
-        """Cancels the calls that the function makes."""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._result: Any = None
         self._error: BaseException | None = None

@@ -64,7 +64,6 @@ class LifecycleSpans:
         self._token: Token[Context] | None = None
         self._episode: _Step | None = None
         self._step: _Step | None = None
-        """The step in progress, within the episode if there is one."""
         self._by_standby = False
 
     def requested(self) -> None:

@@ -43,7 +43,6 @@ class _Description(NamedTuple):
     name: str
     attributes: Attributes
     tools: tuple[str, ...]
-    """All names of the tool, if this is a tool call."""
 
 
 class Observer:
@@ -77,7 +76,6 @@ class Observer:
         self._descriptions = {}
 
     def anew(self) -> Observer:
-        """An observer for a new connection, without a protocol version."""
         return Observer(self.server, self.network, self.policy)
 
     @property
@@ -162,7 +160,6 @@ class Observation:
     _linked = False
     _stopped: tuple[float, int] | None = None
     records = False
-    """Whether the span takes attributes."""
     _mode: CaptureMode = "off"
     _client: str | None = None
     _noted: dict[str, Any] | None = None

@@ -34,15 +34,12 @@ _MAX_MEMBER_BYTES = 1024 * 1024
 
 
 class ClientIdentity(msgspec.Struct, frozen=True):
-    """Name, version and capabilities of the client, for servers."""
-
     name: str
     version: str
     capabilities: Mapping[str, Any] = {}
 
     @property
     def info(self) -> dict[str, str]:
-        """The specification's `clientInfo`."""
         return {"name": self.name, "version": self.version}
 
 
@@ -52,7 +49,6 @@ class Era(ABC):
     is_stateless = False
 
     _ping: Send
-    """The cheapest request for a server."""
 
     def list_tools(self, profile: ServerProfile) -> Exchange[list[Any]]:
         """All tool definitions; an empty list for a server without tools."""
@@ -164,7 +160,6 @@ def resubscribe(resources: Sequence[str], log_level: str | None) -> Exchange[Non
 
 
 STATELESS_REVISIONS = ("2026-07-28",)
-"""Newest first."""
 
 UNSUPPORTED_VERSION = -32022
 """The error of a server that does not speak the revision of a request (2026-07-28, "Versioning")."""
@@ -206,10 +201,7 @@ class StatelessEra(Era):
     def open(
         self, identity: ClientIdentity, revision: str = STATELESS_REVISIONS[0], timeout: float | None = None
     ) -> Exchange[ServerProfile]:
-        """Ask the server for its capabilities.
-
-        Raises `OtherRevisions`, and `InvalidResponse` if the answer is not a stateless server's.
-        """
+        """Ask for the server's capabilities. Raises `OtherRevisions`, or `InvalidResponse` for other answers."""
         # Every request carries these members (2026-07-28, "Base protocol").
         meta = {
             f"{META}protocolVersion": revision,

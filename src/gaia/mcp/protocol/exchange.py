@@ -16,7 +16,6 @@ from gaia.mcp.errors import InvalidResponse, MCPError
 from gaia.mcp.protocol.messages import value_size
 
 META = "io.modelcontextprotocol/"
-"""The prefix of the protocol's keys in ``_meta``."""
 
 
 class NegotiatedProtocol(msgspec.Struct, frozen=True):
@@ -126,10 +125,7 @@ def drive(
     request: Callable[[Send], dict[str, Any]],
     tell: Callable[[Notify | SetProtocolVersion], None] = lambda _: None,
 ) -> T:
-    """Run an exchange in this thread. `request` returns a result object or raises an `MCPError`.
-
-    `tell` receives the steps without a result; listings have none.
-    """
+    """Run an exchange in this thread. `request` returns a result or raises `MCPError`; `tell` gets the other steps."""
     result: dict[str, Any] | MCPError | None = None
     try:
         while True:

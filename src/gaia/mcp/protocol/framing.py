@@ -46,7 +46,6 @@ class LineFramer:
     def __init__(self, max_line_bytes: int = DEFAULT_MAX_LINE_BYTES) -> None:
         self._max = max_line_bytes
         self._parts: list[bytes | bytearray] = []
-        """Pieces of the incomplete line; empty once the line is too long."""
         self._size = 0
         """The bytes of that line so far."""
         self._head = b""

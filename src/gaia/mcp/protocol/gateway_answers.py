@@ -29,8 +29,6 @@ class _Envelope(msgspec.Struct):
 
 
 class ResultFacts(msgspec.Struct, frozen=True):
-    """The members of a result that classify it."""
-
     # Any: a server may put any value there.
     result_type: Any = msgspec.field(default="complete", name="resultType")
     is_error: Any = msgspec.field(default=False, name="isError")
@@ -84,7 +82,6 @@ def result_bytes(result: dict[str, Any]) -> bytes:
 
 
 GATEWAY_NAME = "gaia-mcp-gateway"
-"""A gateway's name in `serverInfo`."""
 
 NOT_SENT = -31001
 """The server has not received the request, so the client can repeat it."""
@@ -110,12 +107,10 @@ def details_of(server: str, error: MCPError, delivery: Delivery) -> dict[str, st
 
 
 def failed_result(text: str, details: Mapping[str, str]) -> dict[str, Any]:
-    """The result for a tool call that the server may have acted on."""
     return {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {FAILURE_KEY: details}}
 
 
 def failure_of(code: object, message: str, data: object) -> MCPError | None:
-    """The failure in a JSON-RPC error of a gateway; None for another error."""
     return _failure(message, data) if code in (NOT_SENT, OUTCOME_UNKNOWN) else None
 
 

@@ -251,7 +251,6 @@ def _measured(value: Any, check: _Check) -> Any:
 
 
 def _size(value: Any) -> int:
-    """The number of parts of a value. A string counts as one part, and another for each 64 characters."""
     if isinstance(value, str):
         return 1 + len(value) // 64
     size: int = getattr(value, "size", 1)
@@ -338,7 +337,6 @@ def _counted(name: str, keyword: Keyword) -> Keyword:
 
 
 def _comparisons(name: str, value: Any, instance: Any) -> int:
-    """The worst-case number of comparisons between parts."""
     if name == "const":
         return min(_size(value), _size(instance))
     if name == "enum":

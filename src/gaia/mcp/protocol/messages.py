@@ -34,7 +34,6 @@ _END = 1024
 """Bytes at each end of a line in which an answer's id is searched."""
 
 _MAX_ID = 1024
-"""Characters."""
 
 _MAX_METHOD = 1024
 """Characters, because names of spans and fields of log events contain the method."""
@@ -302,7 +301,6 @@ LONG = 64 * 1024
 """Bytes. From this length on, cutting a string out is faster."""
 
 _MAX_STRINGS = 64
-"""Only this many strings at the beginning of a line are examined."""
 
 _MAX_REST = 4096
 """Bytes besides the long strings, because the whole decoded rest is searched for placeholders."""

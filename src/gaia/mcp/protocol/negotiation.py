@@ -33,7 +33,6 @@ from gaia.mcp.protocol.exchange import Exchange
 from gaia.mcp.protocol.messages import METHOD_NOT_FOUND
 
 PROTOCOLS = ("auto", "handshake", "stateless", *STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
-"""The values that a configuration may have."""
 
 PROTOCOL_ALIASES = {"legacy": "handshake", "modern": "stateless"}
 """The specification's own words for the eras (2026-07-28, "Versioning"), accepted as well."""
@@ -61,7 +60,6 @@ class Negotiation:
         self._probing = False
 
     def open(self, identity: ClientIdentity) -> Exchange[ServerProfile]:
-        """Open the connection until calls may be sent."""
         self._probing = False
         if self._fixed:
             return (yield from self._open_configured(identity))

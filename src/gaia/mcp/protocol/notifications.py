@@ -30,8 +30,6 @@ class PromptListChanged(ServerNotification, frozen=True):
 
 
 class SubscriptionAcknowledged(ServerNotification, frozen=True, kw_only=True):
-    """The server reports changes from now on."""
-
     notifications: Any = None
 
     @property

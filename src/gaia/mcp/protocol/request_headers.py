@@ -31,11 +31,9 @@ _TYPES = ("string", "integer", "boolean")
 """Not numbers: languages write them differently."""
 
 _DATA = frozenset({"const", "default", "enum", "examples"})
-"""Keywords whose values are not schemas."""
 _NAMED_SCHEMAS = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
 
 _MAX_SHOWN = 100
-"""Characters of a property's name in a message."""
 
 _MAX_TOOLS = 2_000
 """Marked tools of one server: as many as a server may offer."""

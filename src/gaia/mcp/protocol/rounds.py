@@ -17,7 +17,6 @@ MAX_ROUNDS = 10
 """Sends of one request. No well-behaved server asks so often."""
 
 _MAX_INPUTS = 16
-"""Questions in one round."""
 
 _COMPLETE, _INPUT_REQUIRED = "complete", "input_required"
 _METHODS = frozenset(("tools/call", "prompts/get", "resources/read"))
@@ -50,7 +49,6 @@ class InputRequired(msgspec.Struct, frozen=True):
         return cls({key: _request(key, request) for key, request in requests.items()}, state)
 
     def params(self, original: Mapping[str, Any] | None, answers: Mapping[str, Any]) -> dict[str, Any]:
-        """The params of the next round: the `original` ones, the answers by the same keys, and the state if any."""
         params = dict(original or {})
         if self.requests is not None:
             params["inputResponses"] = dict(answers)
@@ -68,7 +66,6 @@ def delivery_of(params: Mapping[str, Any] | None, error: MCPError) -> Delivery:
 
 
 def needs_input(result: Mapping[str, Any]) -> bool:
-    """Whether a server of the stateless era asks for input instead of giving a result."""
     return result.get("resultType") == _INPUT_REQUIRED
 
 

@@ -98,10 +98,7 @@ class SamplingRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 def sampling_request(server: str, params: Mapping[str, Any], *, tools: bool) -> SamplingRequest:
-    """Read the params of a ``sampling/createMessage``. Raises `Refusal`.
-
-    `tools` says whether the client offers sampling with tools.
-    """
+    """Read the params of a ``sampling/createMessage``; `tools`: the client offers them. Raises `Refusal`."""
     if not tools and (params.get("tools") is not None or params.get("toolChoice") is not None):
         raise Refusal(INVALID_PARAMS, "tools: the client does not offer sampling with tools")
     request = _read(SamplingRequest, server, params)

@@ -32,8 +32,6 @@ class Supervised(Protocol):
 
 
 class ServerFacts(Protocol):
-    """The facts about a server that a session reads."""
-
     @property
     def profile(self) -> ServerProfile | None: ...
 

@@ -157,7 +157,6 @@ def _cancel_with(scope: CancelScope, under_way: Call | InputRequests) -> Callabl
 
 
 def _report_until_done(call: Call, lane: Lane, arrived: TimedQueue[None], clock: Clock) -> None:
-    """Run the reports in the lane until the call has ended or its deadline has passed."""
     while True:
         # Read first: reports from before the end are then already in the lane.
         is_over, deadline = call.ended, call.deadline

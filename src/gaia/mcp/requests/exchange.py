@@ -46,10 +46,7 @@ class CallKeywords(TypedDict, total=False):
 
 
 class CallOptions(msgspec.Struct, frozen=True):
-    """Options of one call. Durations are in seconds; None leaves the choice to the client.
-
-    Raises ValueError for an invalid duration (`require_seconds`).
-    """
+    """Options of one call, in seconds; None leaves the choice to the client. Raises ValueError for bad durations."""
 
     timeout: float | None = None
     """For waiting, writing and the answer together; None means the session's timeout."""
@@ -133,8 +130,6 @@ class RequestContext:
 
 
 class Step(enum.Enum):
-    """The driver's next step."""
-
     SEND = "send"
     """Make a `Call` with `params`, and call `answered` when it has ended."""
     ASK = "ask"
@@ -159,7 +154,6 @@ class RequestExchange(msgspec.Struct, eq=False):
 
     method: str
     params: dict[str, Any] | None = None
-    """For the next round."""
     options: CallOptions = CallOptions()
     tool: str | None = None
     repeatable: bool = False
@@ -181,7 +175,6 @@ class RequestExchange(msgspec.Struct, eq=False):
     is_over: bool = False
     _rounds: int = 0
     _first_params: dict[str, Any] | None = None
-    """The params of the first round; set when a second round is necessary."""
     _keep: Callable[[Outcome], None] | None = None
     """Puts the result into the cache; None if the result must not be kept."""
 

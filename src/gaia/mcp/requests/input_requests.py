@@ -68,7 +68,6 @@ class InputRequests:
         self._finish(InputMissing("the server's requests for input were not answered in time"))
 
     def cancel(self, error: CallCancelled) -> bool:
-        """End it because the caller no longer wants the request. False if it ended just before."""
         return self._finish(error)
 
     def _answered(self, key: str, result: dict[str, Any] | None, refusal: Refusal | None) -> None:

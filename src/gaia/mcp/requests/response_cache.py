@@ -91,7 +91,6 @@ class ResponseCache:
         return self._forget(lambda key: not methods or key[0] in methods)
 
     def happened(self, event: Event) -> None:
-        """Forget the answers that the event makes out of date."""
         match event:
             case StateChanged():
                 self.forget()

@@ -51,7 +51,6 @@ class SubmittedRequest:
         self.loop: LoopWork | None = None
         """The event loop whose task waits for the end; None if a thread waits or may wait."""
         self.under_way: Call | InputRequests | None = None
-        """The current round, or the questions before the next round."""
         self._cancellation: CallCancelled | None = None
         """`cancel_request` sets this and then reads `under_way`; `_begin` sets `under_way` and then reads this. So at
         least one of the two threads sees the other's value."""
@@ -101,7 +100,6 @@ class SubmittedRequest:
 
     @property
     def wants_progress(self) -> bool:
-        """Whether `progressed` does anything."""
         return self.exchange.options.on_progress is not None
 
     def progressed(self, params: Mapping[str, Any]) -> None: ...

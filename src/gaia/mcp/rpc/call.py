@@ -122,7 +122,6 @@ class Call(msgspec.Struct, eq=False):
     max_timeout: float | None = None
     """Seconds. Each progress gives the call its whole `timeout` again, up to this much in all; None: it does not."""
     tool: str | None = None
-    """The server's own name of the tool, if this is a tool call."""
     route: CallRoute | None = None
     owner: RequestOwner | None = None
     """The client of a gateway for which the call is made. The result stays undecoded, in `raw`."""
@@ -313,7 +312,6 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def seconds(self) -> float:
-        """The timeout, to show to people."""
         # The time that an exchange has left is some microseconds less than a round figure.
         return round(self.timeout, 2) or self.timeout
 
@@ -351,7 +349,6 @@ class Call(msgspec.Struct, eq=False):
 
 
 def _for_client(negotiated: NegotiatedProtocol, owner: RequestOwner) -> NegotiatedProtocol:
-    """A copy with the capabilities and the log level of the client, instead of the gateway's."""
     meta = {**negotiated.request_meta, f"{META}clientCapabilities": stateless_capabilities(owner.capabilities)}
     negotiated = msgspec.structs.replace(negotiated, request_meta=meta)
     return negotiated if owner.log_level is None else negotiated.with_log_level(owner.log_level)

@@ -50,8 +50,7 @@ class Outgoing(Protocol):
     def params(self) -> Mapping[str, Any] | None: ...
 
     @property
-    def bound(self) -> bool:
-        """Whether it belongs to the supervisor, not to a request of the application."""
+    def bound(self) -> bool: ...
 
     @property
     def loop(self) -> LoopWork | None:

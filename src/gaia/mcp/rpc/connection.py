@@ -59,7 +59,6 @@ from gaia.telemetry.spans import Executor, tracing_is_off
 logger = get_logger(__name__)
 
 _MAX_ID = 20
-"""Digits of an id that a server sends back as a string."""
 
 _MAX_NOTIFICATION = 64 * 1024
 """Bytes, because thousands of notifications may wait for the supervisor."""
@@ -133,8 +132,7 @@ class Connection:
         self.reads_failures = False
         """Whether the server is a gateway: failures behind it then end calls like failures in this process."""
         self.trace_context: Context | None = None
-        """The parent of the spans of the supervisor's messages; None is the current context. For the supervisor's
-        thread."""
+        """The parent of the spans of the supervisor's messages; None is the current context. Only for its thread."""
         self._observer = observer or Observer(name)
         self._observer.session_id = lambda: self.session_id
         self._executor = executor
@@ -146,7 +144,6 @@ class Connection:
         self._relays = False
         """Whether some results are passed on undecoded. Threads that submit such a call set it; nothing resets it."""
         self.channel: Channel | None = None
-        """Set once, when the transport has opened it."""
         self._warned_of_long_notifications = False
         """Without a lock, so two threads may both warn."""
         self._log_bucket = TokenBucket(_MAX_LOGS, _MAX_LOGS, 0.0)
@@ -167,11 +164,9 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """The number of calls that wait for their answers, without standing ones."""
         return sum(not call.is_standing for call in list(self._in_flight.values()))
 
     def has_older_than(self, call: Call) -> bool:
-        """Whether a call that was made before `call` is still unanswered."""
         return any(other.id < call.id and not other.is_standing for other in list(self._in_flight.values()))
 
     def move_to(self, state: ConnectionState) -> None:
@@ -482,7 +477,6 @@ class Connection:
         return self.channel.send(answer)
 
     def redact(self, text: str) -> str:
-        """`text` without the secrets that the server was given."""
         # A message may arrive before the channel is attached: its secrets are not known yet.
         return MASK if self.channel is None else self.channel.redact(text)
 

@@ -20,7 +20,6 @@ _MAX_WAITING_BYTES = 16 * 1024 * 1024
 read. A response that waits alone may be longer."""
 
 _MAX_SHOWN = 100
-"""Characters of a method's name in logs and refusals."""
 
 
 class IncomingRequests:

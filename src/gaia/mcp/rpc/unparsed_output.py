@@ -24,7 +24,6 @@ class UnparsedOutput(msgspec.Struct, frozen=True):
     size: int = 0
     """Bytes."""
     last: str = ""
-    """The beginning of the last line."""
 
     def plus(self, later: UnparsedOutput) -> UnparsedOutput:
         return UnparsedOutput(self.lines + later.lines, self.size + later.size, later.last or self.last)

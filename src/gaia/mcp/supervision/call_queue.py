@@ -87,7 +87,6 @@ class CallQueue:
 
     @property
     def in_flight(self) -> int:
-        """The number of calls that the server has and has not answered yet."""
         return sum(connection.in_flight for connection in self._connections)
 
     @property

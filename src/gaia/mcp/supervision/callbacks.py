@@ -58,8 +58,6 @@ class Callbacks(Protocol):
 
 
 class _Source:
-    """The tasks of one server that wait in a lane. The lane's lock owns it."""
-
     __slots__ = ("dropped", "size", "tasks", "told")
 
     def __init__(self) -> None:

@@ -96,7 +96,6 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**given)
 
     def or_else(self, others: ClientFeatures) -> ClientFeatures:
-        """These features, completed from `others`."""
         if self.relayed or others.relayed:
             return RELAYED
         mine = self if self.on_elicitation is not None else others
@@ -148,7 +147,6 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RELAYED = ClientFeatures(relayed=True)
-"""The features of a gateway's clients."""
 
 
 def _checked(source: RootsSource) -> RootsSource:

@@ -32,8 +32,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 RecyclingReason = Literal["max_lifetime", "max_calls", "max_memory", "requested", "reconfigured"]
-"""Why a working server is replaced: it has reached a limit, or the application wants a fresh process, perhaps with
-another configuration."""
+"""Why a working server is replaced: it has reached a limit, or the application has asked for it."""
 
 _MIN_MEMORY = 16 * 1024**2
 """Bytes. A smaller limit is a mistake in the unit."""
@@ -80,10 +79,7 @@ class SupervisionHooks(Protocol):
         """The notifications and log messages that the client wants, on any connection."""
 
     def refusal_of(self, tool: str) -> MCPError | None:
-        """The error that ends a tool call instead of sending it; None to send it. Called for each call that waited.
-
-        `tool` is the server's own name of the tool.
-        """
+        """The error that ends a waiting call of `tool` (the server's own name); None to send the call."""
 
     def safe_to_repeat(self, tool: str) -> bool:
         """Whether the server now says that a second call of the tool is harmless."""
@@ -98,10 +94,7 @@ class SupervisionHooks(Protocol):
 
 
 class SupervisionContext(msgspec.Struct, kw_only=True, eq=False):
-    """Settings of one server, made by its client for each of its supervisors in turn. Durations in seconds.
-
-    Only `adopt` changes it.
-    """
+    """Settings of one server, for each of its supervisors in turn, in seconds. Only `adopt` changes them."""
 
     name: str
     transport: ChannelTransport

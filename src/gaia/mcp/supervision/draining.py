@@ -204,7 +204,6 @@ class Stopping:
         )
 
     def close_after(self, error: str) -> None:
-        """Complete a stop that an exception has interrupted. Parts of it were done before."""
         self._closing = self._closing or self._finishing or error
         self.end(ServerState.CLOSED, self._closing, CallCancelled)
 

@@ -211,8 +211,7 @@ class Listeners:
 
     def __init__(self) -> None:
         self._lock = reentrant_lock()
-        """For writing `_posts`, which is replaced as a whole, so `publish` takes no lock. Reentrant, because a signal
-        handler may subscribe too."""
+        """For writing `_posts`, which is replaced as a whole. Reentrant, because a signal handler may subscribe too."""
         self._posts: tuple[Callable[[Event, int], None], ...] = ()
         self._ends: tuple[Callable[[], None], ...] = ()
         """For the listeners with `on_end`. Owned and replaced like `_posts`."""

@@ -27,8 +27,6 @@ EXITED = "it exited by itself; the next call starts it again"
 
 
 class StartSteps(Protocol):
-    """The steps of the server's lifecycle that start the server."""
-
     def open(self) -> None: ...
 
     def reopen(self, reason: str) -> None: ...

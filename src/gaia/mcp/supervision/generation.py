@@ -43,7 +43,6 @@ class Handlers(NamedTuple):
     on_not_listed: Callable[[Generation, MCPError], None]
     """The server cannot list its tools. If this raises the error during the greeting, the greeting fails."""
     on_hung: Callable[[Generation], None]
-    """The server was ready and no longer answers."""
     on_ended: Callable[[Generation], None]
     """The output ended, the process exited, or it closed its input. May be called more than once."""
 
@@ -69,7 +68,6 @@ class Generation:
         self.maintenance: Maintenance | None = None
         """Set from the first message until the server is lost."""
         self.run_exchange: RunExchange | None = None
-        """Set from the first message on."""
         self.greeting: Greeting | None = None
         self.ready_since: float | None = None
         """A reading of the clock; None before the server is ready and after it is lost."""
@@ -156,7 +154,6 @@ class Generation:
         return self._channel.memory()
 
     def _notified(self, notification: ServerNotification) -> None:
-        """Pass a notification on, unless the server was lost before."""
         if self.maintenance is not None:
             self.maintenance.notified(notification)
 

@@ -41,7 +41,6 @@ class Logins:
 
     @property
     def under_way(self) -> bool:
-        """Whether a person is logging in. The server is not started before that is over."""
         return self._thread is not None
 
     @property

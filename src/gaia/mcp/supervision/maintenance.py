@@ -166,7 +166,6 @@ class Maintenance:
             self._add_log_level()
 
     def _resubscribe(self) -> None:
-        """Ask a server that has just become ready for the subscriptions and log level of earlier connections."""
         resources, log_level = self._hooks.subscriptions.resources, self._hooks.subscriptions.log_level
         if not self._connection.negotiated.server_may_ask:
             # The resources are part of the `subscriptions/listen`.

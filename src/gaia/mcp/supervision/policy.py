@@ -113,7 +113,6 @@ class RestartTracker:
         self.half_open = False
         """Whether the circuit was open, and the server has not worked since."""
         self._cooldown = policy.cooldown
-        """How long the circuit stays open the next time."""
 
     def on_ready(self, now: float) -> None:
         self._ready_since = now
@@ -222,7 +221,6 @@ class Loss(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> LossReason:
-        """One word for traces and metrics."""
         if self.hung:
             return "hung"
         if self.internal:
@@ -261,8 +259,6 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 class Step(enum.Enum):
-    """The next step after a loss that is not a failure."""
-
     RENEW = enum.auto()
     """Open the server again at once: it has only forgotten the session."""
 
@@ -270,7 +266,6 @@ class Step(enum.Enum):
     """Start the server again at once with `initialize` as its first message: it exited because of the probe."""
 
     LOG_IN = enum.auto()
-    """The server requires a login."""
 
     STAY_EXITED = enum.auto()
     """Start the server again when a call comes: it exited by itself with status 0, while no call waited."""
@@ -330,7 +325,6 @@ class Recovery:
         return step
 
     def after_failure(self, now: float, *, has_answered: bool = False) -> Retry | OpenCircuit | GiveUp:
-        """The next step after the server failed, or could not be started."""
         if not (self.ever_ready or self.keep_trying):
             return GiveUp()
         if not self.restarts:

@@ -70,7 +70,6 @@ class ServerLifecycle:
         self._on_settled = on_settled
         self._on_adopted = on_adopted
         self._adopted = context
-        """The configuration to which `context` is equal."""
         self._handlers = Handlers(self._greeted, self._not_greeted, self._not_listed, self._hung, self._ended)
         self._spans = LifecycleSpans(context.observer, context.executor)
         self._recovery = self.condition.recovery
@@ -160,7 +159,6 @@ class ServerLifecycle:
         self.reopen(self.call_queue.reason)
 
     def open(self) -> None:
-        """Let the stand-by take over, or start the server if there is no stand-by."""
         self._loop.timers.cancel(Timer.BACKOFF, Timer.COOLDOWN)
         self.condition.retry_at = None
         if (standby := self._spare.take()) is not None:
@@ -249,7 +247,6 @@ class ServerLifecycle:
     # Replacement by a stand-by, or by a requested fresh process.
 
     def take_over(self, generation: Generation) -> None:
-        """Let `generation` replace the lost server, whose stand-by it was."""
         self._make_current(generation)
         number, pid = self.condition.generation, generation.pid
         self._spans.took_over(number, pid)

@@ -43,10 +43,7 @@ class Spare:
         start: Callable[[int], Generation],
         on_failed: Callable[[MCPError], None],
     ) -> None:
-        """``start(number)`` starts a generation. `on_failed` is called when a spare could not be started or was lost.
-
-        Sets the timers STANDBY and STANDBY_HEALTH.
-        """
+        """``start(number)`` starts a generation; `on_failed` is called if that fails or it is lost. Sets two timers."""
         self.generation: Generation | None = None
         """Any thread may read it."""
         self._context, self._loop, self._call_queue, self._condition = core
@@ -177,7 +174,6 @@ class Spare:
         self._failed(reason, error or MCPError(reason))
 
     def _drop(self) -> None:
-        """End the present spare without counting a failure; its requests are cancelled."""
         self._spans.ended()
         self._leave(CallCancelled(_NOT_NEEDED))
 

@@ -164,7 +164,6 @@ class Condition:
         self.profile: ServerProfile | None = None
         """The server's own description from its last handshake."""
         self.starts = 0
-        """The number of starts, stand-bys included."""
         self.generation = 0
         """The number of the present start, or of the last one."""
         self.restarts = 0
@@ -181,7 +180,6 @@ class Condition:
         self.down_reason: str | None = None
         """Why calls find no server, or found none in the last downtime."""
         self._earlier_unparsed = UnparsedOutput()
-        """The sum over all earlier generations."""
         self._context = context
         self._call_queue = call_queue
         self._down_since: float | None = None
@@ -278,7 +276,6 @@ class Condition:
         self._down_since = None
 
     def cancel_first_downtime(self) -> None:
-        """Forget the downtime if the server was never ready: it has none then."""
         if not self.ever_ready:
             self.cancel_downtime()
 

@@ -44,13 +44,10 @@ def split_command(command: str) -> list[str]:
 
 
 def _json(text: str) -> str:
-    """`text` as in a configuration file."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _shell_operator(command: str) -> str | None:
-    """The first operator in it that a shell would interpret; quoted and escaped text does not count."""
-
     def active(literal: re.Match[str]) -> str:
         unescaped = re.sub(r"\\.", " ", literal[1] or "", flags=re.DOTALL)
         return " ".join(_SUBSTITUTION.findall(unescaped))
@@ -100,7 +97,6 @@ INHERITED = (
     "PROGRAMFILES", "PROGRAMFILES(X86)", "PROGRAMW6432", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME",
     "USERPROFILE", "WINDIR",
 )  # fmt: skip
-"""Variables that programs need to run."""
 
 _INSTALL_SETTING = re.compile(
     r"""
@@ -122,7 +118,6 @@ _NO_SECRETS = frozenset(("UV_KEYRING_PROVIDER", "PIP_KEYRING_PROVIDER"))
 """These sound like secrets, but only say where secrets are kept."""
 
 _ANY_SPELLING = os.name == "nt"
-"""Whether the system ignores the case of variable names."""
 
 _INSTALLERS = ("UV_", "PIP_", "NPM_", "NODE_")
 _OF_SHELLS = frozenset(("_", "OLDPWD", "PWD", "SHLVL"))

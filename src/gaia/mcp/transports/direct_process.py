@@ -25,8 +25,6 @@ _REAP_SECONDS = 5.0
 
 
 class DirectProcess(ServerProcess):
-    """A running server that this process has started itself."""
-
     def _start(self, argv: Sequence[str], environment: Mapping[str, str], cwd: str | None) -> None:
         self.popen = subprocess.Popen(
             argv,

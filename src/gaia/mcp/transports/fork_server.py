@@ -38,8 +38,6 @@ _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid_for_children", "user", "uts")
 
 
 class ForkServerProcess:
-    """One running fork server. `ForkServer` owns it."""
-
     def __init__(self, inherited: bytes) -> None:
         """Raises OSError."""
         self.inherited = inherited
@@ -145,7 +143,6 @@ class ForkServer:
             process.servers -= 1
 
     def _retire(self, process: ForkServerProcess) -> None:
-        """Give the process no more servers, and stop it once it has none."""
         if self._current is process:
             self._current = None
         if not process.servers:

@@ -56,7 +56,6 @@ class Children:
 
     def __init__(self) -> None:
         self.is_host_gone = False
-        """Whether the fork server has reported it."""
         self.are_any = True
         """Whether there were any children, ended or not, at the last `reap`."""
         self._wakeup, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -73,7 +72,6 @@ class Children:
         return descriptor in readable
 
     def reap(self) -> dict[int, int]:
-        """The children that have ended since the last call, with their exit statuses."""
         ended = {}
         try:
             while (result := os.waitpid(-1, os.WNOHANG))[0]:
@@ -115,7 +113,6 @@ def main(host: int) -> None:
 
 
 def serve(host: int, children: Children) -> None:
-    """Start reapers until the host closes its socket or is gone; return when all reapers have ended."""
     requests = socket.socket(fileno=0)
     reapers: set[int] = set()
 

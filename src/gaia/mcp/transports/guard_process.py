@@ -86,7 +86,6 @@ def signal_group(group: int, number: int) -> bool:
 
 
 def marked_processes(marks: set[bytes]) -> list[int]:
-    """Processes with one of the marks in their environment that have left their group (only with /proc)."""
     found = []
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not name.isdecimal():

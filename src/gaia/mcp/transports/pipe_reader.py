@@ -40,8 +40,7 @@ SLICE_LINES = 32
 """The number of lines, and so of released tasks, in one turn."""
 
 _UNREAD_SECONDS = 0.1
-"""Between two checks of the thread. A loop is blocked if it does nothing between two successive checks, although there
-is output."""
+"""Between two checks. A loop that does nothing between two successive ones, although there is output, is blocked."""
 
 _SLEEP_SECONDS = 5.0
 
@@ -94,7 +93,6 @@ class PipeReader:
         self._is_over = False
         self._is_paused = False
         self._steps = 0
-        """How often a loop has read or taken lines."""
         self._failure: BaseException | None = None
         self._is_shared = False
         """Whether a request came that must not wait for the reading loop."""

@@ -77,7 +77,6 @@ class PipeWriter:
         """The caller's thread that has the turn; None while the writer thread has it."""
         self._rest: memoryview | None = None
         self._broken = False
-        """Whether writing has ended for good."""
         self._closed = False
         self._enlarged = False
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()

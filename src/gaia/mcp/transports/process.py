@@ -63,7 +63,6 @@ class ServerProcess(ABC):
         self._on_exit = on_exit
         self._exited = Latch()
         self._ending = Ending()
-        """The watcher writes it before it opens `_exited`."""
         self._mark = uuid.uuid4().hex
         self._watcher = EngineThread(self._watch, f"{name}-exit", on_exit)
         try:

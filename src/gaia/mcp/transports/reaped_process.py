@@ -59,8 +59,6 @@ class NoReapers(Exception):
 
 
 class _Started(NamedTuple):
-    """The objects of a server that a reaper has started."""
-
     pid: int
     reaper: int
     pipes: tuple[IO[bytes], IO[bytes], IO[bytes]]
@@ -70,8 +68,6 @@ class _Started(NamedTuple):
 
 
 class ReapedProcess(ServerProcess):
-    """A running server whose parent is its reaper."""
-
     popen: ReapedPopen
 
     def _start(self, argv: Sequence[str], environment: Mapping[str, str], cwd: str | None) -> None:

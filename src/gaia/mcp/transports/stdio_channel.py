@@ -41,8 +41,7 @@ _LARGE_READ_BYTES = 1024 * 1024
 _FEW_LINES = 64
 _JOIN_SECONDS = 2.0
 _DRAIN_SECONDS = 0.5
-"""How long to wait for the rest of a server's output after its end. It is read at once, unless another process holds
-the pipes open."""
+"""How long to wait for a server's last output, which is available at once unless another process holds the pipes."""
 _LOOK_SECONDS = 0.01
 
 
@@ -71,8 +70,8 @@ class StdioChannel:
         self._readers: list[threading.Thread] = []
         self._reader: PipeReader | None = None
         self._drained_by: float | None = None
-        """When to stop waiting for the rest of the output; None before the server's end. Two threads may set it: either
-        value is right."""
+        """When to stop waiting for the last output; None before the server's end. Two threads may set it: either is
+        right."""
         self._writer: PipeWriter | None = None
         self.is_forked = False
         how = (argv, environment, cwd, thread_name, self._server_exited)

@@ -26,8 +26,6 @@ _FRAMING = frozenset({"content-encoding", "content-length", "host", "transfer-en
 
 
 class _Request(NamedTuple):
-    """The arguments of `HttpConnection.request`."""
-
     method: str
     url: Url
     headers: Mapping[str, str]

@@ -82,7 +82,6 @@ class HttpChannel:
         self.lock: AbstractContextManager[object] = reentrant_lock()
         """Owns everything below, and the state that posts share with the threads that interrupt them."""
         self._posts: dict[Post, None] = {}
-        """In the order of their beginning."""
         self._tasks: set[Task] = set()
         self._all_ended = Latch()
         """Opened when there are no tasks, after `close` has begun."""

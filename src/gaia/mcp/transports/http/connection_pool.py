@@ -12,10 +12,7 @@ from gaia.runtime.locks import Latch, reentrant_lock
 
 
 class IdleConnections:
-    """The connections of one server that no request uses. Thread-safe.
-
-    The connection that was used last is used next, because it is most likely still open.
-    """
+    """The idle connections of one server. Thread-safe. The last used one, most likely still open, is used next."""
 
     def __init__(self, new_connection: Callable[[], HttpConnection], io: IoThread, idle_seconds: float) -> None:
         self._new_connection = new_connection
@@ -47,7 +44,6 @@ class IdleConnections:
             connection.close()
 
     def put(self, connection: HttpConnection) -> None:
-        """Take back a connection after a request."""
         with self._lock:
             keeps = not self._closed and connection.is_kept
             watches = keeps and not self._is_watched
@@ -60,7 +56,6 @@ class IdleConnections:
             self._io.post(self._watch)
 
     def close(self) -> None:
-        """Close all connections, and those that are put back later."""
         with self._lock:
             self._closed = True
         with contextlib.suppress(IndexError):
@@ -135,7 +130,6 @@ class ConnectionLimit:
         return had_place
 
     def close(self) -> None:
-        """Begin no further exchanges, and forget those that wait."""
         with self._lock:
             self._closed = True
             self._waiting.clear()

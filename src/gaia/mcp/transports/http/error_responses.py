@@ -46,7 +46,6 @@ def is_forgotten(response: Response, session_id: str | None, error: ErrorRespons
 
 
 def wants_login(response: Response) -> bool:
-    """Whether another login may lead to another response."""
     status = response.status
     # Numbers, because every call checks this, and reading a member of `HTTPStatus` takes as long as a call of a
     # function.

@@ -21,8 +21,7 @@ _MEANINGFUL = frozenset((b"data", b"event", b"id", b"retry"))
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class InvalidEvents(ProtocolBroken):
-    """The response is not a stream of events, or an event is too long."""
+class InvalidEvents(ProtocolBroken): ...
 
 
 class EventStream:
@@ -36,11 +35,9 @@ class EventStream:
         """Seconds to wait before asking for the rest: the server's wish, within limits."""
         self._lines = _Lines()
         self._fields: dict[bytes, list[bytes]] = {}
-        """The fields of the incomplete event."""
         self._size = 0
         """Bytes of its lines, except comments."""
         self._fruitless = 0
-        """How many requests in a row brought no message."""
 
     def pause(self, max_backoff: float) -> float:
         """Seconds to wait before asking for the rest: doubled up to `max_backoff` while requests bring no message."""

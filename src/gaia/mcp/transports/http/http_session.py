@@ -31,7 +31,6 @@ class HttpSession:
     """The state that all requests to one server share. Any thread reads it; each attribute is replaced as a whole."""
 
     name: str
-    """The server's name, for log lines."""
     url: Url = dataclasses.field(repr=False)
     """Its path and its query may be secret."""
     redact: Callable[[str], str]
@@ -43,7 +42,6 @@ class HttpSession:
     """The threads for the authorization's code."""
     negotiated: NegotiatedProtocol = NOT_NEGOTIATED
     id: str | None = dataclasses.field(default=None, repr=False)
-    """The server's id for the session, if it has one."""
     endpoint: Callable[[], Awaitable[Url]] | None = None
     """Waits for the URL for messages of a server of 2024-11-05, which answers on its own stream."""
 
@@ -64,11 +62,9 @@ class HttpSession:
         self.id = identifier
 
     def reason(self, error: Exception) -> str:
-        """The text of a connection's error, without secrets."""
         return self.redact(" ".join(str(error).split())) or type(error).__name__
 
     def post_headers(self, item: Outgoing, negotiated: NegotiatedProtocol) -> Mapping[str, str]:
-        """The headers of the POST that carries `item`."""
         stateless = is_stateless(negotiated)
         identifier = None if stateless or item.method == "initialize" else self.id
         known, known_id, headers = self._post_headers
@@ -78,7 +74,6 @@ class HttpSession:
         return headers | self.request_headers.of(item.method, item.params) if stateless else headers
 
     def stream_headers(self, last_event_id: str | None) -> dict[str, str]:
-        """The headers of a GET that asks for a stream, after the event with this id."""
         known = {_REVISION: self.negotiated.revision, SESSION_ID: self.id, "Last-Event-ID": last_event_id}
         return _given({"Accept": "text/event-stream", **known})
 

@@ -57,7 +57,6 @@ _KEEPS_METHOD = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT)
 
 
 Then = Callable[[HttpConnection], Awaitable[None]]
-"""The rest of the work, after a response is closed."""
 
 
 class Post:
@@ -80,10 +79,8 @@ class Post:
     _refused = False
     """Whether the server has refused the last sending by the status of its response: it has not acted on it."""
     _corrected = False
-    """Whether the headers were computed anew, after the server said that they differ from the body. This happens
-    once."""
+    """Whether the headers were computed anew, once, after the server said that they differ from the body."""
     _deadline: float | None = None
-    """A reading of `time.monotonic`, instead of the deadline of the message."""
     # The lock of the channel owns these three: a connection is interrupted only while it carries this message.
     _connection: HttpConnection | None = None
     _task: Task | None = None
@@ -101,7 +98,6 @@ class Post:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether it is a request whose answer should come soon."""
         return self.id is not None and self.method != _LISTEN and not self.answered
 
     def interrupt(self) -> None:

@@ -29,8 +29,6 @@ _CLOSED = "closed its stream"
 
 
 class _Stream:
-    """A GET with its own connection."""
-
     def __init__(self, channel: Exchanges) -> None:
         self._channel = channel
         self._session = channel.session

@@ -156,7 +156,6 @@ def _sweep(parent: Path) -> None:
 class Limits:
     groups: ControlGroups | None = None
     of_process: dict[str, int] = field(default_factory=dict)
-    """Values by the names of the module `resource`."""
 
 
 def limits_of(confinement: Confinement, *, in_namespaces: bool) -> Limits:

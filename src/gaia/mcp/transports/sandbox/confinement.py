@@ -47,7 +47,6 @@ class Confinement:
     links: tuple[tuple[str, str], ...]
     """Symbolic links in hidden places that lead to shown places, with their targets."""
     cwd: str
-    """The working directory of the server."""
     network: bool
     memory: int | None
     """Bytes; None means no limit, here and below."""

@@ -21,7 +21,6 @@ INTERNET = (2, 10, 16)
 """AF_INET, AF_INET6, and AF_NETLINK, which programs use to find their own addresses."""
 
 LOCAL = (1,)
-"""AF_UNIX."""
 
 # By machine: x86_64, aarch64. None: the machine does not have the call.
 _CALLS: dict[str, tuple[int | None, int | None]] = {

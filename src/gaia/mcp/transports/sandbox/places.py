@@ -81,19 +81,16 @@ def hidden_places() -> list[str]:
 
 
 def secret_places() -> list[str]:
-    """The existing paths that are secret wherever they are visible."""
     own = (os.path.join(home, secret) for home in homes() for secret in SECRETS)
     system = (path for pattern in _SYSTEM_SECRETS for path in glob.glob(pattern))
     return outermost(os.path.realpath(path) for path in (*own, *system) if os.path.exists(path))
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Whether `path` is `directory` or lies in it. Both are absolute and free of links."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def is_in(path: str, directories: Iterable[str]) -> bool:
-    """Whether `path` is one of the directories or lies in one."""
     return any(is_below(path, directory) for directory in directories)
 
 
