@@ -8,7 +8,7 @@
 - `session`: how a client reaches its server; `direct_session` is for transports that cannot be supervised.
 - `tool_calls` and `features`: tools, resources, prompts, completions and log messages of one server.
 - `client_options`: all settings of a client; `server_transport` makes the transport of a configured server.
-- `server_memory` keeps what a lazy server said at its last start.
+- `server_memory` keeps the tools and the description of a lazy server from its last start.
 
 Invariants: every tool call passes `ToolCalls.new_request`, so no face can skip the filters and the pins. The
 registry's lock is never held while a server is waited for. `SupervisedSession` holds a lock while it connects or

@@ -214,7 +214,7 @@ class MCPConfig:
         return copy.deepcopy(entry) if isinstance(entry, dict) else {}
 
     def get_servers(self) -> dict[str, dict[str, Any]]:
-        """A copy of all usable entries by name, those of the global file first."""
+        """A copy of all usable entries by name, the entries of the global file first."""
         return copy.deepcopy(self._merged.servers)
 
     def get_entries(self) -> dict[str, Any]:

@@ -198,7 +198,7 @@ class MCPClient:
         """
         return self._engine.listeners.subscribe(listener, self._engine.services.callbacks)
 
-    # What is known about the server.
+    # State and description of the server.
 
     @property
     def state(self) -> ServerState:

@@ -197,7 +197,7 @@ class ServerRegistry:
             if name not in self:
                 self._failed[name] = ServerStatus(name=name, state=ServerState.FAILED, last_error=reason)
 
-    # What they offer.
+    # Tools and other offers of the servers.
 
     def tools_listed(self, name: str, client: MCPClient, tools: tuple[MCPTool, ...]) -> None:
         """Called on the supervisor's thread whenever a client's tools may have changed."""

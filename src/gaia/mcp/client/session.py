@@ -116,7 +116,7 @@ class SupervisedSession(Caller[ServerControl]):
                 # During a login the server may never have been ready: it is only tried in the background.
                 return supervisor.state is not ServerState.AUTHORIZING or supervisor.condition.ever_ready
             self._cut_short = False
-            # A server that was being tried again is still tried again, whatever the result of this attempt.
+            # A server that was being tried again is still tried again if this attempt fails.
             keep_trying = keep_trying or self.keeps_trying
             if supervisor.state is not ServerState.CREATED:
                 # Failed or closed. An explicit `connect` does not wait for a cool-down.

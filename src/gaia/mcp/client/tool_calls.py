@@ -65,7 +65,7 @@ class ToolCalls:
         self._on_event = setup.hooks.happened
         self._options, self._services = options, setup.services
 
-    # Which there are.
+    # The list of tools.
 
     def offered(self, *, refresh: bool) -> tuple[MCPTool, ...]:
         """The tools on offer, from the catalog unless `refresh`. Empty if the server cannot list them."""
