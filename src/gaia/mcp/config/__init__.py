@@ -1,7 +1,7 @@
 """The configuration of servers: entries are read from files, checked, expanded and trusted.
 
-- `config_files`: which files count, where they are, and what is in them.
-- `server_config`: the keys of one entry and their types; `placement` has those of ``"placement"``.
+- `config_files`: the files that are read, their paths and their contents.
+- `server_config`: the keys of one entry and their types; `placement` has the keys of ``"placement"``.
 - `entry_errors`: how a wrong value or an unknown key is reported to people.
 - `config_variables`: how ``${VAR}`` is expanded for a start and kept in a save.
 - `trust`: which project files the user trusts, and how they are shown before that.
