@@ -2,7 +2,7 @@
 
 - `config`: the ``auth`` of an entry; `configured` makes the login from it when the server is opened.
 - `server_authorization`: which token a request gets, and when it is renewed or a person is asked.
-- `challenge`: what a 401 or 403 asks for.
+- `challenge` reads the ``WWW-Authenticate`` header of a 401 or 403.
 - `token_file`: where a login is kept between processes.
 - `flows`, `providers` and `browser`: one run of an SDK flow. Importing one of them imports the SDK.
 - `endpoint_policy`: which addresses a login may connect to.
