@@ -246,7 +246,7 @@ def _require_different(file: Path, what: str, values: Mapping[str, str]) -> None
 
 
 def _with_hint(name: str, known: Iterable[str]) -> str:
-    import difflib  # only what is misspelt needs it
+    import difflib  # needed only for a misspelt name
 
     close = difflib.get_close_matches(name[:64], list(known), n=1)
     return repr(name[:64]) + (f"; did you mean {close[0]!r}?" if close else "")
