@@ -272,7 +272,7 @@ def _write_to_stdout(data: bytes) -> None:
 def serve(make: Callable[[Callable[[bytes], None]], DemoServer]) -> int:
     """Serve until the end of standard input; return the exit code. `make` receives a function that writes a line."""
     server = make(_write_to_stdout)
-    sys.stdout = sys.stderr  # Nothing but the protocol may reach standard output, whatever prints.
+    sys.stdout = sys.stderr  # Only the protocol may reach standard output; `print` goes to standard error.
     print(f"gaia demo server {VERSION} (pid {os.getpid()}) serves MCP on standard input and output", file=sys.stderr)
     try:
         for line in filter(bytes.strip, sys.stdin.buffer):
