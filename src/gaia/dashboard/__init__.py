@@ -8,8 +8,8 @@ with Dashboard(manager) as dashboard:
 ```
 
 `dashboard` starts and stops it; `app` has the routes; `actions` calls tools and restarts servers for the page.
-`servers` and `stores` keep what the page shows: states, spans and log events. `live_updates` sends it; `responses`
-encodes it.
+`servers` and `stores` keep the states, spans and log events that the page shows. `live_updates` sends them; `responses`
+encodes them.
 
 Invariants: the API needs a token. Calls of the application never wait for a page. Everything kept is bounded. Text from
 servers never becomes markup.
