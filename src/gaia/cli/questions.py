@@ -76,7 +76,7 @@ class Questions:
 
         Without a person to ask, this thread calls `request` with the time that --timeout leaves. Otherwise the request
         has that time, or `limit` seconds without --timeout, which start again after each question. `quiet` is entered
-        while the person is asked. Raises what the request raises, and CallTimeout if its time has passed.
+        while the person is asked. Raises the errors of the request, and CallTimeout if its time has passed.
         """
         timeout = time_limit.remaining()
         if not self.are_asked:
