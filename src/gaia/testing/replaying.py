@@ -29,7 +29,7 @@ def replay(path: str | os.PathLike[str], *, clock: Clock | None = None) -> Repla
 
 
 class Replay(Mapping[str, Mapping[str, Any]]):
-    """What `replay` returns: entries of servers by name. As a context manager it calls `check` on leaving.
+    """The entries of servers by name that `replay` returns. As a context manager it calls `check` on leaving.
 
     Each request gets the recorded answer to the same request: equal requests in their order, others in any order, so
     that several threads can call at once. A server that ended in the recording ends here too: after the calls that it
