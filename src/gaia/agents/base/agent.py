@@ -100,7 +100,7 @@ class Agent(ABC):
 
     @cached_property
     def _tools_registry(self) -> Any:
-        """The tools that this agent sees. Made on first need, because a mixin's constructor may run before ours."""
+        """The tools that this agent sees. Made on first need, because a mixin's constructor may run before this one."""
         return ToolRegistry(_TOOL_REGISTRY)
 
     @abstractmethod
