@@ -4,8 +4,8 @@ An adapter takes a running `MCPClientManager` or `AsyncMCPClientManager`, and ne
 have the names of `manager.list_tools`, may be shared by agents, threads and event loops, and keep working after a
 restart of their server. Importing an adapter without its framework raises an ImportError that says what to install.
 
-`results` decides what a model sees of a result, `arguments` adapts schemas, `calls` makes a call, and `calls_in_doubt`
-decides when a repeated call must not be made. Adapters of your own may use these modules too.
+`results` turns a result into text or content for a model, `arguments` adapts schemas, `calls` makes a call, and
+`calls_in_doubt` decides when a repeated call must not be made. Adapters of your own may use these modules too.
 
 Invariants: a failed call is a text for the model, unless the framework needs an exception. A call that may have taken
 effect is not repeated if its tool is not marked as safe to repeat.
