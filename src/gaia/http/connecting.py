@@ -26,7 +26,7 @@ Limit = Callable[[], float]
 async def connect(url: Url, settings: HttpSettings, deadline: Deadline) -> tuple[socket.socket, Stream | TlsStream]:
     """The socket, and the stream over it. Raises `ConnectFailed` and `TimedOut`.
 
-    The name is looked up until the deadline; all else has `settings.connect_seconds` besides.
+    Looking up the name may take until the deadline. The rest may take `settings.connect_seconds` at most, too.
     """
     proxy = settings.proxies.for_url(url)
     first = url if proxy is None else proxy.url

@@ -16,10 +16,7 @@ _EVENTS = b"text/event-stream"
 
 
 class Response:
-    """A context, which has to be left before the connection is used again. For one exchange.
-
-    If the body was read to its end, another request can use the connection; otherwise leaving the context closes it.
-    """
+    """A context for one exchange. Leaving it closes the connection, unless the body was read to its end."""
 
     __slots__ = (
         "_body",

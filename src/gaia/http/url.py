@@ -133,10 +133,7 @@ class Proxies:
 
     @classmethod
     def from_environment(cls) -> Proxies:
-        """The proxies of ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``, in lower or upper case.
-
-        Without these variables, macOS and Windows have proxies in the settings of the system. Raises ValueError.
-        """
+        """Proxies from ``HTTP_PROXY`` etc. in any case, or the settings of macOS and Windows. Raises ValueError."""
         found = getproxies()
         by_scheme = {scheme: Proxy.parse(found[scheme]) for scheme in ("http", "https", "all") if found.get(scheme)}
         excepted = (entry.strip().lower() for entry in found.get("no", "").split(","))

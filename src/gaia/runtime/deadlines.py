@@ -1,7 +1,4 @@
-"""`Deadlines`: one thread of the process ends calls and questions at their deadlines when no thread waits for them.
-
-Supervisors start processes and wait for files, so they would be late.
-"""
+"""`Deadlines`: a thread that ends late calls and questions for which no thread waits. Supervisors may be too busy."""
 
 from __future__ import annotations
 

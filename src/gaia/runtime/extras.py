@@ -48,10 +48,7 @@ _PACKAGES: Final = {"jwt": "pyjwt", "opentelemetry.sdk": "opentelemetry-sdk", "p
 
 
 def install_command(extra: str) -> str:
-    """The command line, quoted for a shell, that installs the packages of `extra` for this Python.
-
-    If pip is missing, uv made the environment, so the command is uv's.
-    """
+    """The command line, quoted for a shell, that installs `extra` for this Python: by pip, or uv if pip is missing."""
     if importlib.util.find_spec("pip") is None:
         command = ["uv", "pip", "install", "--python", sys.executable]
     else:

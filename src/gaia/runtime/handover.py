@@ -107,10 +107,7 @@ class Handover:
         return result
 
     def flush(self, seconds: float) -> bool:
-        """Wait until all tasks posted before have run; False if they have not after `seconds`.
-
-        The thread then ends if no task follows. On that thread itself, this returns False at once.
-        """
+        """Wait until all tasks posted before have run; False if not after `seconds`, or on the thread itself."""
         reached = Latch()
         with self._lock:
             if self._thread is None:

@@ -33,10 +33,7 @@ _EMITTER = 3
 
 
 class EventLogger:
-    """Emits named events with fields: ``logger.info("server_ready", server="time", generation=2)``.
-
-    Thread-safe. An event below the logger's level costs one level check.
-    """
+    """Emits named events with fields: ``logger.info("server_ready", server="time", generation=2)``. Thread-safe."""
 
     __slots__ = ("_stdlib", "is_enabled_for")
 
@@ -192,10 +189,7 @@ def get_logger(name: str) -> EventLogger:
 
 
 def configure(*, level: int = logging.INFO, json: bool = False, stream: TextIO | None = None) -> None:
-    """Send gaia's events to `stream` (standard error by default), as JSON lines or as ``event key=value`` text.
-
-    For applications and the command line; the library itself never calls it.
-    """
+    """Send gaia's events to `stream` (stderr by default), as JSON lines or text. The library never calls this."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_JsonFormatter() if json else _Formatter("%(asctime)s %(levelname)-7s %(message)s"))
     root = logging.getLogger("gaia")

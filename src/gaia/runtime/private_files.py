@@ -1,7 +1,4 @@
-"""The private files of this program, which a server in a sandbox must not see.
-
-Each component that reads or writes such a file registers it here: configurations, tokens, keys, pins, the audit.
-"""
+"""A register of this program's private files (configurations, tokens, keys, pins, …), which sandboxes hide."""
 
 from __future__ import annotations
 

@@ -62,10 +62,7 @@ def indented(untrusted: object) -> str:
 
 
 def escaped(untrusted: object) -> str:
-    r"""`untrusted` with invisible characters, and those that change how others look, shown as ``\u{…}``.
-
-    For a person who judges the text: nothing is left out. Line breaks stay.
-    """
+    r"""`untrusted` for a person to judge: characters that are invisible or change others appear as ``\u{…}``."""
     # Distinguish text that already looks escaped from characters escaped here.
     text = str(untrusted).replace("\\u{", "\\u{005c}u{")
     return re.sub(r"[^\n -~]", _shown, text)

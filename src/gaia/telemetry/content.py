@@ -124,10 +124,7 @@ def measured(recorded: Recorded, redact: Callable[[str], str] | None) -> tuple[i
 
 
 def _plain_json(value: Any) -> bytes | None:
-    """A value of dicts, lists, texts and ordinary numbers as JSON: the same bytes as `_encode`, but faster.
-
-    None for other types, for keys that are not texts, and for numbers that the two encoders write differently.
-    """
+    """JSON of plain values, the same bytes as `_encode`, but faster; None if the encoders may differ."""
     try:
         encoded = orjson.dumps(value, option=_PLAIN)
     except TypeError:

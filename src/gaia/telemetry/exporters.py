@@ -159,10 +159,7 @@ class TraceTree(SpanProcessor):
 
 
 def tree_lines(spans: Iterable[ReadableSpan], glyphs: _Glyphs = _LINES, width: int | None = None) -> Iterator[str]:
-    """The lines of one trace, siblings in the order of their starts; folded to `width` columns if given.
-
-    Spans whose parent is not among `spans` stand at the left, with the ids of their trace and parent.
-    """
+    """The lines of one trace by start, folded to `width` if given. Spans without a known parent stand at the left."""
     child_glyph, last_glyph, beside = glyphs
     ordered = sorted(spans, key=lambda span: span.start_time or 0)
     known = {span.context.span_id for span in ordered if span.context is not None}

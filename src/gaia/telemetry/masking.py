@@ -45,10 +45,7 @@ def masked(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 def is_harmless(text: str, redact: Callable[[str], str]) -> bool:
-    """Whether `masked` would leave plain JSON unchanged. False also if this fast check cannot tell.
-
-    It searches all texts at once, with the punctuation between them: if the whole has no match, no part has one.
-    """
+    """Whether `masked` would leave plain JSON unchanged. False also if this search of the whole text cannot tell."""
     if "\\" in text:
         unescaped = _unescaped(text)
         if unescaped is None:

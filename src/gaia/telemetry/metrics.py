@@ -151,11 +151,7 @@ instruments = Instruments(api.get_meter("gaia.mcp"))
 
 
 def metering_is_off() -> bool:
-    """Whether the process has no meter yet.
-
-    Every tool call reads this. The API has no public name for the object behind its proxies; if the private name
-    changes, everything is recorded.
-    """
+    """Whether the process has no meter yet. If the private name below changes, everything is recorded."""
     return getattr(instruments.operation_duration.instrument, "_real_instrument", _UNKNOWN) is None
 
 

@@ -1,7 +1,4 @@
-"""The trace context in the ``_meta`` of a request: written for the other side, and read from it (SEP-414).
-
-The application's propagators do both, including baggage. They may raise any exception.
-"""
+"""The trace context in a request's ``_meta`` (SEP-414), by the application's propagators, which may raise."""
 
 from __future__ import annotations
 

@@ -57,10 +57,7 @@ class _Work:
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a function on a thread, in this context. If the task is cancelled, the function's calls are cancelled too.
-
-    The cancelled task does not wait until the function has returned.
-    """
+    """Run a function on a thread, in this context. A cancelled task cancels the function's calls, but does not wait."""
     work = _Work(functools.partial(function, *args, **kwargs), _threads)
     try:
         await work.ended

@@ -156,10 +156,7 @@ class LifecycleSpans:
         stderr_tail: str,
         expected: bool,
     ) -> None:
-        """The lost server and all processes that it started have ended. An `expected` end is not counted as a crash.
-
-        `message` and `stderr_tail` are for people, with secrets masked.
-        """
+        """The lost server has ended; an `expected` end is no crash. `message` and `stderr_tail` must be masked."""
         self._describe_step(reason, exit_code, signal, stderr_tail)
         if expected:
             self._end_step()

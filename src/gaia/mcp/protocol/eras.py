@@ -58,16 +58,10 @@ class Era(ABC):
 
     @abstractmethod
     def listen(self, profile: ServerProfile, resources: Sequence[str]) -> Exchange[None] | None:
-        """Request notifications of changes, until the server ends them; None in an era where servers notify unasked.
-
-        `resources` are the URIs of the resources whose changes are wanted.
-        """
+        """Request notifications of changes, also of `resources` (URIs); None in an era where servers notify unasked."""
 
     def ping(self, timeout: float) -> Exchange[None]:
-        """End normally if the server answers at all; raise `CallTimeout` if it does not.
-
-        Silence is confirmed by a second method, because some servers ignore one of them.
-        """
+        """Raise `CallTimeout` if the server answers neither of two methods, of which some servers ignore one."""
         # An error is an answer: the server is alive but does not know the method.
         with contextlib.suppress(JsonRpcError, InvalidResponse):
             try:
@@ -99,10 +93,7 @@ def instructions_of(result: Mapping[str, Any]) -> str | None:
 
 
 def object_member(result: Mapping[str, Any], key: str, method: str) -> Mapping[str, Any]:
-    """An object in the answer to an opening request; empty if it is missing.
-
-    Raises `HandshakeFailed` for any other value, and for an object that is too large to keep.
-    """
+    """An object in the answer to an opening request; empty if missing. Raises `HandshakeFailed` if it is unusable."""
     # Some languages write an empty object as null or as an empty list.
     value = result.get(key) or {}
     if not isinstance(value, dict):

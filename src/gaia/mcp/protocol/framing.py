@@ -52,11 +52,7 @@ class LineFramer:
         self._tail = b""
 
     def lines(self, chunk: bytes) -> Iterator[bytes | OversizedLine]:
-        """Yield the lines that `chunk` completes, without their line ends (LF or CRLF).
-
-        The caller must take all of them before it passes the next chunk. They come one by one, because a chunk may have
-        thousands, and the reader may pause.
-        """
+        """Yield the lines that `chunk` completes, without LF or CRLF. All must be taken before the next chunk."""
         start, end = 0, chunk.find(b"\n")
         if 0 <= end == len(chunk) - 1 and not self._size and end <= self._max:
             # The answer to a lone call: one message and nothing else.

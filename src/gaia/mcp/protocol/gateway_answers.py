@@ -44,10 +44,7 @@ _facts = msgspec.json.Decoder(ResultFacts)
 
 
 def decode_answer(line: bytes) -> tuple[int, bytes] | None:
-    """The id and the result of a line that is a successful answer with an object; None for every other line.
-
-    The result is valid JSON in valid UTF-8 without line ends, so other messages can contain it unchanged.
-    """
+    """The id and the result, as JSON without line ends, of a successful answer with an object; None for other lines."""
     try:
         envelope = _envelope.decode(line)
         if not line.isascii():

@@ -310,10 +310,7 @@ _PLACE = f"{secrets.token_hex(16)}-"
 
 
 def loads(line: bytes) -> Any:
-    """Like `orjson.loads`, except that long strings may contain control characters. Raises `orjson.JSONDecodeError`.
-
-    For lines of at least `LONG` bytes; a shorter one has no long string.
-    """
+    """`orjson.loads` for lines of at least `LONG` bytes; long strings may contain control characters."""
     spans = list(_long_strings(line))
     if len(line) - sum(end - start for start, end in spans) > _MAX_REST:
         return orjson.loads(line)

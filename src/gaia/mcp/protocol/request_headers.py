@@ -178,10 +178,7 @@ def marks(schema: Any) -> dict[Path, str]:
 
 
 def _schemas(root: Any) -> Iterator[tuple[Path | None, dict[str, Any]]]:
-    """Every schema within a schema; with its path if it is reached through ``properties`` alone.
-
-    Without recursion: a schema may be nested more deeply than Python's stack allows.
-    """
+    """Every schema within a schema, without recursion; with its path if it is reached through ``properties`` alone."""
     waiting: list[tuple[Path | None, Any]] = [((), root)]
     while waiting:
         path, part = waiting.pop()

@@ -107,10 +107,7 @@ def sampling_request(server: str, params: Mapping[str, Any], *, tools: bool) -> 
 
 
 def sampling_result(answer: object) -> dict[str, Any]:
-    """The result for the server. `answer` comes from user code; None means rejected, and raises `Refusal`.
-
-    Raises TypeError if `answer` is not a ``CreateMessageResult``.
-    """
+    """The result for the server of user code's `answer`. Raises `Refusal` for None (rejected), or TypeError."""
     if answer is None:
         raise Refusal(REJECTED, "User rejected sampling request")
     if not isinstance(answer, Mapping):
@@ -243,10 +240,7 @@ def elicitation_id(method: str, params: Mapping[str, Any]) -> str | None:
 
 
 def elicitation_result(request: ElicitationRequest, answer: object) -> dict[str, Any]:
-    """The result for the server. `answer` comes from user code: an answer, its dict, or None for "cancel".
-
-    Raises ValueError or TypeError for other values, and for content that does not fit the form.
-    """
+    """The result for user code's `answer`: an ElicitationAnswer, a dict or None. Raises ValueError or TypeError."""
     if answer is None:
         answer = request.cancel()
     elif isinstance(answer, Mapping):

@@ -145,10 +145,7 @@ SEND, ASK, CHECK, DONE = Step.SEND, Step.ASK, Step.CHECK, Step.DONE
 
 
 class RequestExchange(msgspec.Struct, eq=False):
-    """A request and its state. For one thread at a time.
-
-    The methods return the next step and do not raise. (A signal handler may still raise in this thread.)
-    """
+    """A request and its state, for one thread at a time. Methods return the next step; only a signal handler raises."""
 
     # A struct, because every call makes one: creating it takes half the time of a Python class.
 

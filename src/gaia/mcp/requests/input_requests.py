@@ -23,10 +23,7 @@ class InputRequests:
         requests: Mapping[str, InputRequest],
         on_done: Callable[[InputRequests], object],
     ) -> None:
-        """Asks nothing yet. The caller has to call `expire` at the deadline.
-
-        `on_done` runs on the thread that ends this object, and must be quick. It is called again after an interruption.
-        """
+        """The caller must call `start`, and `expire` at the deadline. `on_done` must be quick; it may run again."""
         self.deadline = server_requests.deadline()
         self.watched: DeadlineHandle | None = None
         self.answers: dict[str, Any] = {}

@@ -92,10 +92,7 @@ class SubmittedRequest:
     # For subclasses.
 
     def ended(self) -> None:
-        """The exchange is over: notify the owner, who calls `RequestExchange.end`. For any thread; must be quick.
-
-        Called again if a signal handler has raised an exception.
-        """
+        """Notify the owner, who calls `RequestExchange.end`. For any thread; must be quick; may be called again."""
         raise NotImplementedError
 
     @property
@@ -278,10 +275,7 @@ class CallFuture(Future[ToolResult]):
                 self.set_running_or_notify_cancel()
 
     def _complete(self, error: MCPError | None, result: Outcome) -> None:
-        """Release the threads that wait, after the end of the request. For any thread; runs no user code.
-
-        May be called again after an exception.
-        """
+        """Release the threads that wait for the future. For any thread; runs no user code; may be called again."""
         if error is self._cancellation:
             # A call that was cancelled by anything but `cancel` counts as failed.
             self._set_cancelled()

@@ -168,10 +168,7 @@ class Channel(Protocol):
 
 
 class ChannelListener(Protocol):
-    """The reports of a channel's threads. Implementations never block and never raise.
-
-    Several threads may call at once: over HTTP each thread that sends a request delivers its answer.
-    """
+    """The reports of a channel's threads, several at once. Implementations never block and never raise."""
 
     def message_received(self, line: bytes | OversizedLine, call_id: int | None = None) -> None:
         """`call_id` is the id of the request on whose own stream the message came, if there was such a stream."""

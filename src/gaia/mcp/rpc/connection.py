@@ -183,10 +183,7 @@ class Connection:
             self.channel.set_protocol_version(negotiated)
 
     def submit(self, call: Call) -> bool:
-        """Send `call`; its answer arrives in the background. False if the connection takes no calls: try another one.
-
-        Ends the call with `Overloaded` when too many are in flight.
-        """
+        """Send `call`, or end it with `Overloaded`. False if the connection takes no calls: try another one."""
         channel = self.channel
         if channel is None or (self.state is not _READY and self._takes_no(call)):
             return False

@@ -131,10 +131,7 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
         return method == "roots/list" and self.roots is not None and self.roots.are_known
 
     def answer(self, server: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The result for an offered request of `server`. Runs user code and raises its exceptions.
-
-        Raises `Refusal` for params that the specification does not allow.
-        """
+        """The result for a request of `server`. Raises `Refusal` for invalid params, and exceptions of user code."""
         if method == "elicitation/create":
             assert self.on_elicitation is not None, "it is offered"
             request = elicitation_request(server, params, self.elicitation_modes)

@@ -24,10 +24,7 @@ class Logins:
     def __init__(
         self, server: str, authorization: Authorization | None, on_done: Callable[[MCPError | None], None]
     ) -> None:
-        """`on_done` is called when a login is over, on the login's thread, with the error or None.
-
-        It is not called for an aborted login, which may end much later, during another login.
-        """
+        """The login's thread calls `on_done` with the error or None, unless the login was aborted."""
         self._server = server
         self._authorization = authorization
         self._on_done = on_done

@@ -115,10 +115,7 @@ class Maintenance:
         self._timers.set(Timer.HEALTH, context.clock.monotonic() + context.health_interval, self._tick)
 
     def retire(self) -> None:
-        """Stop looking after the connection: it is lost, or another one has taken its place.
-
-        Its other notifications are still passed on, but not changes of its tools.
-        """
+        """Stop looking after a lost or replaced connection. Its notifications still count, except changes of tools."""
         if self._ready is not None and not self._retired:
             self._timers.cancel(Timer.HEALTH, Timer.LISTING)
         self._retired = True

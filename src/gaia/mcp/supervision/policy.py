@@ -118,10 +118,7 @@ class RestartTracker:
         self._ready_since = now
 
     def may_renew(self, now: float) -> bool:
-        """Whether a session that the server forgot may be opened again at once, which does not count as a restart.
-
-        If the server forgets more than `max_restarts` sessions within `window`, it is treated as failed.
-        """
+        """Whether a forgotten session may be opened again at once, at most `max_restarts` times within `window`."""
         while self._renewals and now - self._renewals[0] >= self._policy.window:
             self._renewals.popleft()
         if len(self._renewals) >= self._policy.max_restarts:
@@ -130,10 +127,7 @@ class RestartTracker:
         return True
 
     def note_end(self, now: float, *, has_answered: bool = False) -> bool:
-        """The server ended, which alone is not a failure. True if this start has worked, which closes the circuit.
-
-        `has_answered`: the server answered a call of the application since it was started.
-        """
+        """Note an end, which alone is no failure. True if this start has worked, which closes the circuit."""
         since, self._ready_since = self._ready_since, None
         was_stable = since is not None and now - since >= self._policy.stable_after
         if was_stable:
@@ -176,10 +170,7 @@ class RestartTracker:
 
 
 def load_backoff() -> ModuleType | None:
-    """tenacity, which computes the waits; None if it cannot be loaded now. Quick from the second time on.
-
-    It is not loaded with this module, because few programs ever see a server crash, and it imports asyncio.
-    """
+    """tenacity, which computes the waits, imported late because it imports asyncio; None if it cannot be loaded."""
     try:
         import tenacity
     except (OSError, ImportError):

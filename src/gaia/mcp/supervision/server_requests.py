@@ -286,10 +286,7 @@ class ServerRequests:
 
 
 def _refusal_to_relay(owners: Sequence[RequestOwner]) -> Refusal | None:
-    """The refusal if it is unclear which client a request of the server is for; None if it is clear.
-
-    If one client has several calls, the last of them takes the request to that client.
-    """
+    """The refusal if it is unclear which client a server's request is for. A client's last call takes the request."""
     if len(owners) == 1:
         return None
     clients = {owner.client_key for owner in owners}

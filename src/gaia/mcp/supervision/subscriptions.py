@@ -23,10 +23,7 @@ _NOT_OFFERED = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.
 
 
 class Subscriptions:
-    """The subscriptions of one client, which each new connection of its server requests again.
-
-    Thread-safe. Its members are replaced as a whole, so reading takes no lock.
-    """
+    """The subscriptions of one client, for each new connection. Thread-safe: members are replaced as a whole."""
 
     def __init__(self) -> None:
         self._lock = reentrant_lock()

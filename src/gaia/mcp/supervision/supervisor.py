@@ -162,10 +162,7 @@ class Supervisor:
         self._lifecycle.after_fork()
 
     def replace_now(self, drain: float) -> bool:
-        """Replace a ready server by a new process, without a gap; see `Replacements`.
-
-        Waits, and returns True when the new process has taken over, False if it will not.
-        """
+        """Replace a ready server (see `Replacements`), and wait. True if the new process has taken over."""
         asked_in, replacements = contexts.get_current(), self._lifecycle.replacements
         return self._wait_for(lambda done: replacements.ask(drain, done, "requested", asked_in)) == [None]
 

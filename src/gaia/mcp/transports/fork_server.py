@@ -1,7 +1,4 @@
-"""The host's side of the fork server, which starts servers on Linux (see `fork_server_process`).
-
-Each host has one. It starts with the first server and ends when no server runs or may be started again.
-"""
+"""The host's side of its fork server, which starts servers on Linux and runs while it is needed."""
 
 from __future__ import annotations
 
