@@ -90,6 +90,27 @@ class TestHeaders:
         assert status(long="a" * 33_000) == 431
         assert status(long="a" * 30_000) == 200
 
+    def test_a_length_and_chunks_together_are_refused_and_the_connection_ends(self) -> None:
+        refused = refusal(content_length="5", transfer_encoding="chunked")
+        assert refused is not None
+        assert (refused.status, refused.headers) == (400, ((b"connection", b"close"),))
+        assert status(transfer_encoding="chunked") == 200
+
+    @pytest.mark.parametrize(
+        "name", ["host", "origin", "authorization", "content-length", "mcp-session-id", "mcp-name"]
+    )
+    def test_a_header_that_decides_something_is_there_once(self, name: str) -> None:
+        pairs = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        refused = Guard(HttpOptions()).refusal(
+            "POST", "/mcp", [*pairs, (name.encode(), b"1"), (name.title().encode(), b"2")]
+        )
+        assert refused is not None
+        assert (refused.status, refused.message) == (400, f"The header {name} is there twice")
+
+    def test_others_may_be_repeated(self) -> None:
+        pairs = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"accept", b"a"), (b"accept", b"b")]
+        assert Guard(HttpOptions()).refusal("POST", "/mcp", pairs) is None
+
 
 class TestToken:
     @pytest.mark.parametrize("header", [OPEN, "bearer open-sesame", "BEARER  open-sesame "])

@@ -109,6 +109,13 @@ class TestWhatANameLeadsTo:
         with pytest.raises(httpx2.ConnectError):
             self.post("https://mcp.example.com/mcp", url)
 
+    def test_a_server_with_an_address_elsewhere_too_may_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        addresses = ["127.0.0.1", "93.184.215.14"]
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **options: found)
+        with pytest.raises(OAuthFlowError, match=r"127\.0\.0\.2 is not an address on the internet"):
+            asyncio.run(EndpointPolicy("https://mcp.example.com/mcp").check("https://127.0.0.2/token"))
+
     def test_a_proxy_is_not_taken_for_the_target(self, listener: socket.socket) -> None:
         policy = EndpointPolicy(REMOTE)
 
