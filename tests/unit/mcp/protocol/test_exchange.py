@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 import pytest
@@ -41,10 +41,16 @@ class TestPagination:
         assert server.items() == [1, 2]
         assert server.requests == [Send("tools/list", None)]
 
-    def test_an_empty_string_is_a_cursor(self) -> None:
-        server = Pages({"tools": [1], "nextCursor": ""}, {"tools": [2]})
-        assert server.items() == [1, 2]
-        assert server.requests[1].params == {"cursor": ""}
+    @given(st.lists(st.lists(st.integers(), max_size=5), min_size=1, max_size=20))
+    def test_however_a_server_pages_all_items_come_in_order(self, pages: list[list[int]]) -> None:
+        """An empty string is a cursor, too."""
+        results: list[Json] = [{"tools": page, "nextCursor": "x" * number} for number, page in enumerate(pages)]
+        del results[-1]["nextCursor"]
+        server = Pages(*results)
+        assert server.items() == [item for page in pages for item in page]
+        assert [request.params for request in server.requests[1:]] == [
+            {"cursor": "x" * number} for number in range(len(pages) - 1)
+        ]
 
     @pytest.mark.parametrize("cursors", [["a", "a"], ["", ""], ["a", "b", "a"]])
     def test_a_cursor_that_comes_twice_would_never_end(self, cursors: list[str]) -> None:
@@ -52,32 +58,26 @@ class TestPagination:
         with pytest.raises(InvalidResponse, match="tools/list repeats a cursor"):
             server.items()
 
-    def test_neither_would_a_new_cursor_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_neither_would_a_new_cursor_for_ever_nor_does_a_list_without_end(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("gaia.mcp.protocol.exchange._MAX_PAGES", 3)
+        monkeypatch.setattr("gaia.mcp.protocol.exchange._MAX_ITEMS", 10)
         server = Pages(*({"tools": [number], "nextCursor": str(number)} for number in range(10)))
         with pytest.raises(InvalidResponse, match="more than 3 pages"):
             server.items()
         assert len(server.requests) == 3
-
-    def test_a_list_without_end_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("gaia.mcp.protocol.exchange._MAX_ITEMS", 10)
-        exchange = paginate("tools/list", "tools")
-        assert isinstance(next(exchange), Send)
         with pytest.raises(InvalidResponse, match="more than 10 items"):
-            exchange.send({"tools": [{}] * 11})
+            Pages({"tools": [{}] * 11}).items()
 
-    def test_pages_that_are_long_together_end_too(self) -> None:
-        page = [{"name": "x" * 1_000_000}]
-        server = Pages(*({"tools": page, "nextCursor": str(number)} for number in range(100)))
+    @pytest.mark.parametrize("pages", ["long items", "long cursors"])
+    def test_pages_that_are_long_together_end_too(self, pages: str) -> None:
+        """Cursors are remembered, because one that comes twice would loop for ever."""
+        page, digits = ([{"name": "x" * 1_000_000}], 1) if pages == "long items" else ([], 1_000_000)
+        server = Pages(*({"tools": page, "nextCursor": f"{number}".zfill(digits)} for number in range(100)))
         with pytest.raises(InvalidResponse, match="more than 67108864 bytes"):
             server.items()
-        assert len(server.requests) == 68
-
-    def test_so_do_pages_with_long_cursors(self) -> None:
-        """They are remembered, because one that comes twice would loop for ever."""
-        server = Pages(*({"tools": [], "nextCursor": f"{number}".zfill(1_000_000)} for number in range(100)))
-        with pytest.raises(InvalidResponse, match="more than 67108864 bytes"):
-            server.items()
+        assert 67 <= len(server.requests) <= 68
 
     def test_a_page_may_be_nested_as_deeply_as_a_message(self) -> None:
         item = orjson.loads(b"[" * 1000 + b"]" * 1000)
@@ -92,12 +92,6 @@ class TestPagination:
     def test_an_answer_without_the_list_is_invalid(self, result: Json) -> None:
         with pytest.raises(InvalidResponse, match="tools/list has no list 'tools'"):
             Pages(result).items()
-
-    @given(st.lists(st.lists(st.integers(), max_size=5), min_size=1, max_size=20))
-    def test_however_a_server_pages_all_items_come_in_order(self, pages: list[list[int]]) -> None:
-        results: list[Json] = [{"tools": page, "nextCursor": str(number)} for number, page in enumerate(pages)]
-        del results[-1]["nextCursor"]
-        assert Pages(*results).items() == [item for page in pages for item in page]
 
     def test_an_error_on_the_way_is_the_error_of_the_list(self) -> None:
         def fail(request: Send) -> Json:
@@ -126,14 +120,7 @@ class TestDrive:
         assert drive(runner(), request, seen.append) == "FIRST, SECOND"
         assert seen == [Send("first", {"a": 1}, 5.0), Notify("noted", {"of": "FIRST"}), Send("second")]
 
-    def test_a_conversation_that_has_nothing_to_ask_is_over_at_once(self) -> None:
-        def silent() -> Exchange[int]:
-            return 42
-            yield
-
-        assert drive(silent(), Pages()._answer, no_notification) == 42
-
-    def test_a_conversation_may_survive_an_error(self) -> None:
+    def test_a_conversation_may_survive_an_error_and_ask_nothing_more(self) -> None:
         def forgiving() -> Exchange[str]:
             try:
                 yield Send("first")
@@ -165,45 +152,32 @@ class TestDrive:
 
 
 class TestAddMeta:
-    PROTOCOL = NegotiatedProtocol(
-        "2026-07-28", {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}, server_may_ask=False
-    )
+    META: ClassVar[Json] = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+    PROTOCOL = NegotiatedProtocol("2026-07-28", META, server_may_ask=False)
 
-    def test_a_request_without_params_gets_some(self) -> None:
-        assert self.PROTOCOL.add_meta(None, None) == {"_meta": self.PROTOCOL.request_meta}
+    @pytest.mark.parametrize(
+        "params",
+        [None, {"_meta": None}, {"_meta": {"io.modelcontextprotocol/protocolVersion": "1"}}],
+        ids=["a request without params", "a meta that is null", "another revision"],
+    )
+    def test_each_request_says_the_revision(self, params: Json | None) -> None:
+        assert self.PROTOCOL.add_meta(params, None) == {"_meta": self.META}
 
     def test_what_a_caller_adds_is_kept_and_the_callers_dict_is_left_alone(self) -> None:
         params = {"name": "echo", "_meta": {"traceparent": "00-1-2-01"}}
-        assert self.PROTOCOL.add_meta(params, 7) == {
-            "name": "echo",
-            "_meta": {"traceparent": "00-1-2-01", **self.PROTOCOL.request_meta, "progressToken": 7},
-        }
+        meta = {"traceparent": "00-1-2-01", **self.META, "progressToken": 7}
+        assert self.PROTOCOL.add_meta(params, 7) == {"name": "echo", "_meta": meta}
         assert params == {"name": "echo", "_meta": {"traceparent": "00-1-2-01"}}
 
-    def test_a_caller_cannot_speak_another_revision(self) -> None:
-        sent = self.PROTOCOL.add_meta({"_meta": {"io.modelcontextprotocol/protocolVersion": "1"}}, None)
-        assert sent == {"_meta": self.PROTOCOL.request_meta}
-
-    def test_without_a_revision_that_asks_for_it_nothing_is_added(self) -> None:
+    def test_where_no_revision_asks_for_it_only_a_progress_token_is_added(self) -> None:
         params = {"name": "echo"}
         assert NegotiatedProtocol("2025-11-25").add_meta(params, None) is params
-
-    def test_a_progress_token_is_added_in_either_era(self) -> None:
         assert NOT_NEGOTIATED.add_meta(None, 0) == {"_meta": {"progressToken": 0}}
 
-    def test_a_meta_that_is_null_is_replaced(self) -> None:
-        assert self.PROTOCOL.add_meta({"_meta": None}, None) == {"_meta": self.PROTOCOL.request_meta}
 
-
-class TestLogLevel:
-    LEVEL = "io.modelcontextprotocol/logLevel"
-
-    def test_each_request_asks_for_it_and_the_rest_stays(self) -> None:
-        before = NegotiatedProtocol("2026-07-28", {"a": 1}, server_may_ask=False)
-        after = before.with_log_level("warning")
-        assert after == NegotiatedProtocol("2026-07-28", {"a": 1, self.LEVEL: "warning"}, server_may_ask=False)
-        assert before.request_meta == {"a": 1}
-
-    def test_a_later_level_replaces_it(self) -> None:
-        protocol = NegotiatedProtocol("2026-07-28").with_log_level("warning").with_log_level("debug")
-        assert protocol.request_meta == {self.LEVEL: "debug"}
+def test_each_request_asks_for_the_last_log_level_and_the_rest_stays() -> None:
+    before = NegotiatedProtocol("2026-07-28", {"a": 1}, server_may_ask=False)
+    after = before.with_log_level("warning").with_log_level("debug")
+    meta = {"a": 1, "io.modelcontextprotocol/logLevel": "debug"}
+    assert after == NegotiatedProtocol("2026-07-28", meta, server_may_ask=False)
+    assert before.request_meta == {"a": 1}
