@@ -249,3 +249,48 @@ def server_side(certificate: Path) -> ssl.SSLContext:
 @pytest.fixture
 def client_side(certificate: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=certificate)
+
+
+@pytest.fixture
+def silent(no_leaks: None) -> Iterator[Url]:
+    """The URL of a socket that accepts no connection: those that it may keep waiting are there."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield Url.parse(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+
+
+def secured(context: ssl.SSLContext, *answers: bytes) -> Callable[[RawServer, socket.socket], None]:
+    """A script: as `answering`, over TLS."""
+
+    def script(server: RawServer, peer: socket.socket) -> None:
+        peer.settimeout(PATIENCE)
+        with context.wrap_socket(peer, server_side=True) as secure:
+            answering(*answers)(server, secure)
+
+    return script
+
+
+class Tls:
+    """Servers with the certificate of the test, and connections that trust it."""
+
+    def __init__(
+        self, scripted: Scripted, connected: Connected, server_side: ssl.SSLContext, client_side: ssl.SSLContext
+    ) -> None:
+        self._scripted, self._connected = scripted, connected
+        self.server_side, self.client_side = server_side, client_side
+
+    def serve(self, *connections: list[bytes]) -> RawServer:
+        """A server with these answers on each connection."""
+        return self._scripted(*(secured(self.server_side, *answers) for answers in connections), scheme="https")
+
+    def connection(self, **settings: Any) -> BlockingConnection:
+        return self._connected(tls=self.client_side, **settings)
+
+
+@pytest.fixture
+def tls(scripted: Scripted, connected: Connected, server_side: ssl.SSLContext, client_side: ssl.SSLContext) -> Tls:
+    return Tls(scripted, connected, server_side, client_side)

@@ -9,14 +9,14 @@ import ssl
 import threading
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from gaia.http.errors import ConnectFailed, TimedOut
 from gaia.http.url import Proxies, Proxy, Url
-from tests.unit.http.conftest import PATIENCE, Connected, RawServer, Scripted, answering, ok
+from tests.unit.http.conftest import PATIENCE, Connected, RawServer, Scripted, Tls, answering, ok, secured
 from tests.unit.http.test_connection import post, soon
-from tests.unit.http.test_tls import secured
 
 BASIC = base64.b64encode(b"me:secret")
 
@@ -64,21 +64,14 @@ def addresses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 class TestAddresses:
-    def test_all_of_a_name_are_tried(
-        self, scripted: Scripted, connected: Connected, addresses: list[tuple[str, int]]
+    def test_all_of_a_name_are_tried_and_one_that_does_not_answer_leaves_time_for_the_others(
+        self, scripted: Scripted, connected: Connected, addresses: list[tuple[str, int]], silent: Url
     ) -> None:
         server = scripted(answering(ok()))
         with socket.create_server(("127.0.0.1", 0)) as closed:
             refusing = closed.getsockname()[1]
-        addresses += [("127.0.0.1", refusing), ("127.0.0.1", server.url.port)]
-        assert post(connected(), Url.parse("http://example.com/"), deadline=soon()) == b"hello"
-
-    def test_one_that_does_not_answer_leaves_time_for_the_others(
-        self, scripted: Scripted, connected: Connected, addresses: list[tuple[str, int]], silent: int
-    ) -> None:
-        server = scripted(answering(ok()))
-        addresses += [("127.0.0.1", silent), ("127.0.0.1", server.url.port)]
-        connection = connected(connect_seconds=0.6)
+        addresses += [("127.0.0.1", port) for port in (refusing, silent.port, server.url.port)]
+        connection = connected(connect_seconds=0.9)
         assert post(connection, Url.parse("http://example.com/"), deadline=soon()) == b"hello"
 
     def test_an_address_of_version_6(self, connected: Connected) -> None:
@@ -101,44 +94,19 @@ class TestAddresses:
             thread.join(PATIENCE)
 
     def test_a_name_without_any(self, connected: Connected, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fail(*_: object, **__: object) -> None:
-            raise socket.gaierror(-2, "Name or service not known")
-
-        monkeypatch.setattr(socket, "getaddrinfo", fail)
+        with pytest.raises(ConnectFailed, match="cannot look up"):
+            post(connected(), Url.parse(f"http://{'a' * 70}/"))
+        error = socket.gaierror(-2, "Name or service not known")
+        monkeypatch.setattr(socket, "getaddrinfo", Mock(side_effect=error))
         with pytest.raises(ConnectFailed, match=r"cannot look up mcp\.invalid: Name or service not known"):
             post(connected(), Url.parse("http://mcp.invalid/secret"))
 
-    def test_a_name_that_is_none(self, connected: Connected) -> None:
-        with pytest.raises(ConnectFailed, match="cannot look up"):
-            post(connected(), Url.parse(f"http://{'a' * 70}/"))
 
-
-@pytest.fixture
-def silent() -> Any:
-    """The port of a server whose queue is full: it answers to no new connection."""
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(0)
-    port = listener.getsockname()[1]
-    waiting = []
-    for _ in range(3):
-        one = socket.socket()
-        one.setblocking(False)
-        one.connect_ex(("127.0.0.1", port))
-        waiting.append(one)
-    yield port
-    for one in (*waiting, listener):
-        one.close()
-
-
-class TestTime:
-    def test_connecting_has_a_limit(self, connected: Connected, silent: int) -> None:
-        with pytest.raises(ConnectFailed, match=r"127.0.0.1:\d+ within 0.1 s"):
-            post(connected(connect_seconds=0.1), Url.parse(f"http://127.0.0.1:{silent}/"), deadline=soon())
-
-    def test_the_deadline_holds_too(self, connected: Connected, silent: int) -> None:
-        with pytest.raises(TimedOut):
-            post(connected(), Url.parse(f"http://127.0.0.1:{silent}/"), deadline=time.monotonic() + 0.1)
+def test_connecting_has_a_limit_and_the_deadline_of_the_request(connected: Connected, silent: Url) -> None:
+    with pytest.raises(ConnectFailed, match=r"127.0.0.1:\d+ within 0.1 s"):
+        post(connected(connect_seconds=0.1), silent, deadline=soon())
+    with pytest.raises(TimedOut):
+        post(connected(), silent, deadline=time.monotonic() + 0.1)
 
 
 class TestProxy:
@@ -149,12 +117,10 @@ class TestProxy:
         assert head.startswith(b"POST http://mcp.invalid/mcp?a=1 HTTP/1.1\r\nHost: mcp.invalid\r\n")
         assert b"\r\nProxy-Authorization: Basic " + BASIC in head
 
-    def test_one_for_https_makes_a_tunnel(
-        self, scripted: Scripted, connected: Connected, server_side: ssl.SSLContext, client_side: ssl.SSLContext
-    ) -> None:
-        server = scripted(secured(server_side, ok()), scheme="https")
+    def test_one_for_https_makes_a_tunnel(self, tls: Tls, scripted: Scripted) -> None:
+        server = tls.serve([ok()])
         proxy = scripted(tunnel(server))
-        connection = connected(proxies=proxies(proxy), tls=client_side)
+        connection = tls.connection(proxies=proxies(proxy))
         asked: list[bytes] = []
 
         def note() -> None:
@@ -170,20 +136,13 @@ class TestProxy:
         assert b"Proxy-Authorization" not in inner
 
     @pytest.mark.parametrize("scheme", ["http", "https"])
-    def test_the_proxy_itself_may_be_reached_over_tls(
-        self,
-        scheme: str,
-        scripted: Scripted,
-        connected: Connected,
-        server_side: ssl.SSLContext,
-        client_side: ssl.SSLContext,
-    ) -> None:
+    def test_the_proxy_itself_may_be_reached_over_tls(self, scheme: str, tls: Tls, scripted: Scripted) -> None:
         if scheme == "https":
-            server = scripted(secured(server_side, ok(bytes(100_000))), scheme="https")
-            proxy, url = scripted(tunnel(server, server_side)), server.url
+            server = tls.serve([ok(bytes(100_000))])
+            proxy, url = scripted(tunnel(server, tls.server_side)), server.url
         else:
-            proxy, url = scripted(secured(server_side, ok(bytes(100_000)))), Url.parse("http://mcp.invalid/")
-        connection = connected(proxies=proxies(proxy, "https"), tls=client_side)
+            proxy, url = scripted(secured(tls.server_side, ok(bytes(100_000)))), Url.parse("http://mcp.invalid/")
+        connection = tls.connection(proxies=proxies(proxy, "https"))
         assert post(connection, url, bytes(200_000), soon()) == bytes(100_000)
 
     @pytest.mark.parametrize(
@@ -196,31 +155,22 @@ class TestProxy:
         ],
     )
     def test_one_that_makes_no_tunnel_has_got_nothing_else(
-        self, answer: bytes, said: str, scripted: Scripted, connected: Connected, client_side: ssl.SSLContext
+        self, answer: bytes, said: str, tls: Tls, scripted: Scripted
     ) -> None:
-        proxy = scripted(answering(answer))
-        connection = connected(proxies=proxies(proxy), tls=client_side)
+        connection = tls.connection(proxies=proxies(scripted(answering(answer))))
+        url, unsent = Url.parse("https://mcp.invalid/path"), Mock(side_effect=AssertionError)
         with pytest.raises(ConnectFailed, match=said) as caught:
-            connection.request(
-                "POST",
-                Url.parse("https://mcp.invalid/path"),
-                {},
-                b"{}",
-                deadline=soon(),
-                on_sending=lambda: pytest.fail("it is not sent"),
-            )
+            connection.request("POST", url, {}, b"{}", deadline=soon(), on_sending=unsent)
         assert "secret" not in str(caught.value)
         assert "path" not in str(caught.value)
 
     @pytest.mark.parametrize("scheme", ["http", "https"])
-    def test_one_that_cannot_be_reached_is_named(
-        self, scheme: str, connected: Connected, client_side: ssl.SSLContext
-    ) -> None:
+    def test_one_that_cannot_be_reached_is_named(self, scheme: str, tls: Tls) -> None:
         with socket.create_server(("127.0.0.1", 0)) as closed:
             port = closed.getsockname()[1]
         nowhere = Proxies({"all": Proxy.parse(f"http://user:secret@127.0.0.1:{port}")})
         with pytest.raises(ConnectFailed, match=rf"cannot connect to the proxy 127.0.0.1:{port}: ") as caught:
-            post(connected(proxies=nowhere, tls=client_side), Url.parse(f"{scheme}://mcp.invalid/"), deadline=soon())
+            post(tls.connection(proxies=nowhere), Url.parse(f"{scheme}://mcp.invalid/"), deadline=soon())
         assert "secret" not in str(caught.value)
 
     def test_a_host_that_needs_none_gets_none(self, scripted: Scripted, connected: Connected) -> None:

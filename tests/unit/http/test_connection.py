@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -289,22 +289,17 @@ class TestLimits:
 
 
 class TestDeadline:
-    @staticmethod
-    def silent(server: RawServer, peer: socket.socket) -> None:
-        peer.settimeout(PATIENCE)
-        while peer.recv(65536):
-            pass
-
     def test_a_server_that_says_nothing_has_until_then(self, scripted: Scripted, connected: Connected) -> None:
-        server = scripted(self.silent)
-        with pytest.raises(TimedOut):
-            post(connected(), server.url, deadline=time.monotonic() + 0.1)
-
-    def test_one_that_reads_nothing_too(self, scripted: Scripted, connected: Connected) -> None:
         done = threading.Event()
-        server = scripted(lambda server, peer: done.wait(PATIENCE) and None)
-        with pytest.raises(TimedOut):
-            post(connected(), server.url, bytes(30_000_000), deadline=time.monotonic() + 0.2)
+
+        def silent(server: RawServer, peer: socket.socket) -> None:
+            peer.settimeout(PATIENCE)
+            while peer.recv(65536):
+                pass
+
+        for script, body in ((silent, b"{}"), (lambda _, __: done.wait(PATIENCE) and None, bytes(30_000_000))):
+            with pytest.raises(TimedOut):
+                post(connected(), scripted(script).url, body, deadline=time.monotonic() + 0.2)
         done.set()
 
     def test_it_is_that_of_the_whole_answer(self, scripted: Scripted, connected: Connected) -> None:
@@ -387,35 +382,25 @@ class TestInterrupt:
             assert isinstance(request.exception(PATIENCE), Interrupted)
         done.set()
 
-    def test_a_handler_of_a_signal_may_do_it(self, scripted: Scripted, connected: Connected) -> None:
+    @pytest.mark.parametrize("raised", [Interrupted, KeyboardInterrupt])
+    def test_a_handler_of_a_signal_may_do_it_or_raise_and_leaves_nothing_behind(
+        self, raised: type[BaseException], scripted: Scripted, connected: Connected
+    ) -> None:
         def hang(server: RawServer, peer: socket.socket) -> None:
             server.request_of(peer)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
             peer.settimeout(PATIENCE)
             assert peer.recv(1) == b""
 
-        server, connection = scripted(hang), connected()
-        before = signal.signal(signal.SIGUSR1, lambda *_: connection.interrupt())
-        try:
-            with pytest.raises(Interrupted):
-                post(connection, server.url, deadline=soon())
-        finally:
-            signal.signal(signal.SIGUSR1, before)
-
-    def test_a_handler_that_raises_leaves_nothing_behind(self, scripted: Scripted, connected: Connected) -> None:
-        def hang(server: RawServer, peer: socket.socket) -> None:
-            server.request_of(peer)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-            peer.settimeout(PATIENCE)
-            assert peer.recv(1) == b""
-
-        def leave(*_: object) -> None:
-            raise KeyboardInterrupt
+        def handle(*_: object) -> None:
+            if raised is KeyboardInterrupt:
+                raise KeyboardInterrupt
+            connection.interrupt()
 
         server, connection = scripted(hang, answering(ok())), connected()
-        before = signal.signal(signal.SIGUSR1, leave)
+        before = signal.signal(signal.SIGUSR1, handle)
         try:
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(raised):
                 post(connection, server.url, deadline=soon())
         finally:
             signal.signal(signal.SIGUSR1, before)
@@ -469,44 +454,25 @@ def test_one_that_is_dropped_closes_its_socket(scripted: Scripted) -> None:
     assert before.fileno() == -1
 
 
-@pytest.fixture
-def child() -> Callable[[Callable[[], bool]], bool]:
-    """Run something in a forked child; gives what it returned."""
-
-    def run(action: Callable[[], bool]) -> bool:
-        pid = os.fork()
-        if pid == 0:
-            os._exit(0 if action() else 1)
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-    return run
-
-
 @pytest.mark.process
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_a_forked_child_leaves_the_connection_to_its_parent(
-    scripted: Scripted, connected: Connected, child: Callable[[Callable[[], bool]], bool]
-) -> None:
+def test_a_forked_child_leaves_the_connection_to_its_parent(scripted: Scripted, connected: Connected) -> None:
     server, connection = scripted(answering(ok(), ok())), connected()
     post(connection, server.url)
-
-    def leave() -> bool:
+    child = os.fork()
+    if child == 0:
         connection.close()
-        return not connection.is_connected
-
-    assert child(leave)
+        os._exit(1 if connection.is_connected else 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert post(connection, server.url) == b"hello"
     assert server.connections == 1
 
 
 @pytest.mark.parametrize("kind", [ConnectFailed, ProtocolBroken, TimedOut, TooLong])
-def test_all_that_a_server_or_a_network_does_is_one_kind(kind: type[Exception]) -> None:
+def test_all_that_a_server_or_a_network_does_is_one_kind_and_giving_up_is_not(kind: type[Exception]) -> None:
     assert issubclass(kind, HttpClientError)
     assert issubclass(kind, OSError)
     assert str(kind("what went wrong")) == "what went wrong"
-
-
-def test_giving_up_is_no_failure_of_the_server() -> None:
     assert not issubclass(Interrupted, OSError)
 
 
@@ -549,12 +515,8 @@ def test_a_wait_ends_when_it_has_passed(pair: Pair, seconds: float) -> None:
     assert time.monotonic() >= deadline
     with pytest.raises(TimedOut):
         stream.receive_here(time.monotonic() + seconds)
-
-
-def test_so_does_that_for_a_reader(pair: Pair) -> None:
-    stream, _ = pair
     with pytest.raises(TimedOut):
-        run(stream.send(bytes(50_000_000), time.monotonic() + 0.1))
+        run(stream.send(bytes(50_000_000), time.monotonic() + seconds))
 
 
 def test_one_without_a_limit_follows_one_with_a_limit(pair: Pair) -> None:

@@ -34,20 +34,6 @@ async def get(connection: HttpConnection, url: Url, **keywords: Any) -> bytes:
         return await response.read()
 
 
-@pytest.fixture
-def silent(no_leaks: None) -> Any:
-    """The URL of a socket that accepts no connection: those that it may keep waiting are there."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
-        place = listener.getsockname()
-        waiting = [socket.socket() for _ in range(3)]
-        for one in waiting:
-            one.setblocking(False)
-            one.connect_ex(place)
-        yield Url.parse(f"http://127.0.0.1:{place[1]}/")
-        for one in waiting:
-            one.close()
-
-
 class TestExchanges:
     def test_many_wait_on_one_thread(self, io: IoThread, scripted: Scripted) -> None:
         everyone, go = threading.Semaphore(0), threading.Event()

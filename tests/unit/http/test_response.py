@@ -55,10 +55,8 @@ class TestRead:
         response = Given([b"hel", b"lo"]).response
         assert [response.read(), response.read(), b"".join(response.chunks())] == [b"hello"] * 3
 
-    def test_in_one_piece(self) -> None:
+    def test_in_one_piece_or_none(self) -> None:
         assert Given([b"hello"], b"Content-Length: 5\r\n").response.read() == b"hello"
-
-    def test_there_may_be_none(self) -> None:
         assert Given([], b"Content-Length: 0\r\n").response.read() == b""
 
     def test_in_pieces_as_they_come(self) -> None:
@@ -96,11 +94,9 @@ class TestLimits:
             Given(pieces).response.read()
         assert len(Given(pieces, max_bytes=1001).response.read()) == 1001
 
-    def test_one_that_is_announced_too(self) -> None:
+    def test_one_that_is_announced_too_and_it_is_not_read_any_further(self) -> None:
         with pytest.raises(TooLong):
             Given([bytes(1001)], b"Content-Length: 1001\r\n").response.read()
-
-    def test_it_is_not_read_any_further(self) -> None:
         given = Given([bytes(100)] * 1000)
         with pytest.raises(TooLong):
             given.response.read()
@@ -150,11 +146,9 @@ class TestGzip:
             Given([b"hello"], self.HEADERS).response.read()
 
     @pytest.mark.parametrize("encoding", [b"br", b"deflate", b"gzip, gzip", b"zstd"])
-    def test_other_encodings_were_not_asked_for(self, encoding: bytes) -> None:
+    def test_other_encodings_were_not_asked_for_but_none_is_one(self, encoding: bytes) -> None:
         with pytest.raises(ProtocolBroken, match="not asked for"):
             Given([], b"Content-Encoding: %b\r\n" % encoding)
-
-    def test_no_encoding_is_one(self) -> None:
         assert Given([b"hello"], b"Content-Encoding: identity\r\n").response.read() == b"hello"
 
 

@@ -1,8 +1,6 @@
 """The thread for deadlines: what it ends and when, and what it keeps meanwhile."""
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ from gaia.mcp.rpc.call import Call
 from gaia.runtime.clock import SystemClock
 from gaia.runtime.deadlines import DeadlineHandle, Deadlines, deadlines_of
 from gaia.testing import FakeClock
+from tests.unit.runtime.conftest import no_threads, run_program
 from tests.waiting import PATIENCE, wait_until
 
 NOW = 1000.0
@@ -85,18 +84,7 @@ class TestEnding:
         fake_clock.advance(10.0)
         assert second.expired.wait(PATIENCE)
 
-    def test_a_deadline_that_was_moved_back_counts(self, deadlines: Deadlines, fake_clock: FakeClock) -> None:
-        question = Question(NOW + 10.0)
-        deadlines.watch(question)
-        fake_clock.wait_for_waiter(NOW + 10.0)
-        question.deadline = NOW + 25.0
-        fake_clock.advance(10.0)
-        fake_clock.wait_for_waiter(NOW + 25.0)
-        assert not question.ended
-        fake_clock.advance(15.0)
-        assert question.expired.wait(PATIENCE)
-
-    def test_one_that_came_nearer_counts_once_it_is_watched_again(
+    def test_one_that_came_nearer_counts_once_it_is_watched_again_and_one_that_was_moved_back_at_once(
         self, deadlines: Deadlines, fake_clock: FakeClock
     ) -> None:
         question = Question(NOW + 600.0)
@@ -106,12 +94,11 @@ class TestEnding:
             question.deadline = deadline
             deadlines.watch(question)
             fake_clock.wait_for_waiter(deadline)
-        question.deadline = NOW + 20.0
-        deadlines.watch(question)
+        question.deadline = NOW + 25.0
         fake_clock.advance(10.0)
-        fake_clock.wait_for_waiter(NOW + 20.0)
+        fake_clock.wait_for_waiter(NOW + 25.0)
         assert not question.ended
-        fake_clock.advance(10.0)
+        fake_clock.advance(15.0)
         assert question.expired.wait(PATIENCE)
 
     def test_one_that_raises_costs_no_other_its_end(
@@ -143,17 +130,12 @@ class TestEnding:
 
 
 class TestKeeping:
-    def test_what_has_ended_is_kept_no_longer(self, deadlines: Deadlines) -> None:
+    @pytest.mark.parametrize("ends_first", [True, False])
+    def test_what_has_ended_is_kept_no_longer(self, deadlines: Deadlines, ends_first: bool) -> None:
         call = Call(1, "tools/call", None, NOW, 3600.0)
-        deadlines.watch(call, Mock())
-        call.finish({"content": "large"})
-        assert call.watched is not None
-        assert call.watched.waiting is None
-
-    def test_neither_is_what_had_ended_before(self, deadlines: Deadlines) -> None:
-        call = Call(1, "tools/call", None, NOW, 3600.0)
-        call.finish({"content": "large"})
-        deadlines.watch(call, Mock())
+        steps = [lambda: deadlines.watch(call, Mock()), lambda: call.finish({"content": "large"})]
+        for step in reversed(steps) if ends_first else steps:
+            step()
         assert call.watched is not None
         assert call.watched.waiting is None
 
@@ -199,21 +181,15 @@ class TestThread:
         assert question.expired.wait(PATIENCE)
         assert wait_until(lambda: threads() == 0)
 
-    def test_all_system_clocks_have_one(self) -> None:
+    def test_all_system_clocks_have_one_and_another_clock_its_own(self, fake_clock: FakeClock) -> None:
         assert deadlines_of(SystemClock()) is deadlines_of(SystemClock())
-
-    def test_another_clock_has_its_own(self, fake_clock: FakeClock) -> None:
         assert deadlines_of(fake_clock) is deadlines_of(fake_clock)
         assert deadlines_of(fake_clock) is not deadlines_of(FakeClock())
 
-    def test_if_it_cannot_be_started_the_user_is_told(
-        self, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_if_it_cannot_be_started_the_user_is_told(self, fake_clock: FakeClock) -> None:
         deadlines = deadlines_of(fake_clock)
-        monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
-        with pytest.raises(RuntimeError, match="start new thread"):
+        with no_threads(), pytest.raises(RuntimeError, match="start new thread"):
             deadlines.hold("user")
-        monkeypatch.undo()
         deadlines.hold("user")
         deadlines.let_go("user")
         deadlines.wait_idle()
@@ -251,14 +227,7 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 assert not first.expired.is_set()
 """
-        run = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", program],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        assert (run.returncode, run.stderr) == (0, "")
+        run_program(program)
 
 
 def test_time_is_measured_in_seconds() -> None:

@@ -12,6 +12,7 @@ import pytest
 from gaia.runtime import handover as handover_module
 from gaia.runtime.handover import Handover, mark_engine_thread, on_engine_thread
 from tests.interruption import raise_within
+from tests.unit.runtime.conftest import no_threads
 from tests.waiting import PATIENCE, wait_until
 
 
@@ -50,14 +51,6 @@ def work() -> Iterator[Work]:
     yield work
     work.may_go_on.set()
     work.handover.flush(PATIENCE)
-
-
-@pytest.fixture
-def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
 
 
 class TestPost:
@@ -114,8 +107,9 @@ class TestPost:
         assert work.done[-1] == "again"
         assert work.dropped == [10 - kept]
 
-    def test_where_no_thread_can_be_started_it_runs_at_once(self, work: Work, no_threads: None) -> None:
-        work.handover.post(lambda: work.done.append(threading.current_thread()))
+    def test_where_no_thread_can_be_started_it_runs_at_once(self, work: Work) -> None:
+        with no_threads():
+            work.handover.post(lambda: work.done.append(threading.current_thread()))
         assert work.done == [threading.current_thread()]
 
     def test_the_thread_ends_when_it_has_nothing_to_do(self, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,21 +158,13 @@ class TestPost:
 
 
 class TestRun:
-    def test_it_returns_what_the_task_returns(self, work: Work) -> None:
+    def test_it_returns_what_the_task_returns_or_raises(self, work: Work) -> None:
         assert work.handover.run(lambda: 42, PATIENCE) == 42
-
-    def test_it_raises_what_the_task_raises(self, work: Work) -> None:
         with pytest.raises(ZeroDivisionError):
             work.handover.run(lambda: 1 // 0, PATIENCE)
         assert work.errors == []
 
-    def test_one_that_takes_too_long_is_not_waited_for_and_runs_all_the_same(self, work: Work) -> None:
-        work.block()
-        assert work.handover.run(work.note("late"), 0.01) is None
-        work.may_go_on.set()
-        assert wait_until(lambda: work.done == ["late"])
-
-    def test_what_is_stuck_is_waited_for_once(self, work: Work) -> None:
+    def test_what_is_stuck_is_waited_for_once_and_one_that_takes_too_long_runs_all_the_same(self, work: Work) -> None:
         work.block()
         assert work.handover.run(work.note(1), 0.01) is None
         assert work.handover.run(work.note(2), PATIENCE) is None
@@ -190,15 +176,13 @@ class TestRun:
 
 
 class TestFlush:
-    def test_it_ends_the_thread(self, work: Work) -> None:
+    def test_it_ends_the_thread_and_starts_none_without_anything_to_wait_for(self, work: Work) -> None:
+        assert work.handover.flush(PATIENCE)
+        assert work.threads == []
         work.handover.post(work.note(1))
         assert work.handover.flush(PATIENCE)
         for thread in work.threads:
             thread.join(PATIENCE)
-        assert work.threads == []
-
-    def test_without_anything_to_wait_for_it_starts_none(self, work: Work) -> None:
-        assert work.handover.flush(PATIENCE)
         assert work.threads == []
 
     def test_it_does_not_wait_longer_than_it_is_told_to(self, work: Work) -> None:

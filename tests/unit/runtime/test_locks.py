@@ -4,7 +4,6 @@ import gc
 import os
 import queue
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -24,6 +23,7 @@ from gaia.runtime.locks import (
     import_apart,
     reentrant_lock,
 )
+from tests.unit.runtime.conftest import run_program
 from tests.waiting import PATIENCE
 
 
@@ -83,8 +83,11 @@ class TestWeakObjects:
         objects.discard(other)
         objects.discard(other)
         assert objects.present() == [one]
+        objects.add(other)
         del one
         gc.collect()
+        assert objects.present() == [other]
+        objects.clear()
         assert objects.present() == []
 
     def test_they_can_be_looked_at_while_others_are_added(self, switching: None) -> None:
@@ -104,13 +107,6 @@ class TestWeakObjects:
             objects.present()
         thread.join(PATIENCE)
         assert len(objects.present()) == len(kept)
-
-    def test_clearing(self) -> None:
-        objects: WeakObjects[object] = WeakObjects()
-        one = self.Thing()
-        objects.add(one)
-        objects.clear()
-        assert objects.present() == []
 
 
 def test_the_thread_that_holds_a_lock_may_take_it_again() -> None:
@@ -208,15 +204,6 @@ sys.exit(status if list(registry) == ["y"] else 99)
 """
 
 
-@pytest.mark.process
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_finds_all_locks_free() -> None:
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert (run.returncode, run.stderr) == (0, "")
-
-
 HELD = """
 import os, threading
 from gaia.agents.base import registry as module
@@ -245,11 +232,15 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_fork_waits_for_a_thread_that_changes_a_registry() -> None:
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", HELD], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert (run.returncode, run.stderr) == (0, "")
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(FORK, id="a child finds all locks free"),
+        pytest.param(HELD, id="it waits for a thread that changes a registry"),
+    ],
+)
+def test_a_fork(program: str) -> None:
+    run_program(program)
 
 
 class TestGetWithin:
@@ -307,17 +298,13 @@ def wait_briefly(waiting: threading.Event, ended: threading.Event) -> None:
 
 
 class TestEndOnce:
-    def test_only_the_first_outcome_counts(self) -> None:
+    def test_only_the_first_outcome_counts_even_if_the_second_is_equal(self) -> None:
         claim: dict[None, tuple[Any, ...]] = {}
         conclude = Mock()
-        assert end_once(claim, ("a", 1), conclude)
-        assert not end_once(claim, ("b", 2), conclude)
-        assert conclude.call_args_list == [call("a", 1)]
-
-    def test_an_equal_outcome_is_another_one(self) -> None:
-        claim: dict[None, tuple[Any, ...]] = {}
-        for is_first in (True, False):
-            assert end_once(claim, (None, str(0)), Mock()) is is_first
+        assert end_once(claim, (None, str(0)), conclude)
+        for outcome in ((None, str(0)), ("b", 2)):
+            assert not end_once(claim, outcome, conclude)
+        assert conclude.call_args_list == [call(None, "0")]
 
     def test_an_interrupted_end_is_completed_and_the_interruption_raised(self) -> None:
         conclude = Mock(side_effect=[KeyboardInterrupt, None])
@@ -336,14 +323,10 @@ class TestEndOnce:
         conclude.assert_not_called()
 
 
-class TestCompleted:
-    def test_a_step_is_run_once(self) -> None:
-        step = Mock(return_value=3)
-        assert completed(step) == 3
-        step.assert_called_once_with()
-
-    def test_an_interrupted_step_is_run_again_and_the_interruption_raised(self) -> None:
-        step = Mock(side_effect=[KeyboardInterrupt, 3])
-        with pytest.raises(KeyboardInterrupt):
-            completed(step)
-        assert step.call_count == 2
+def test_a_step_is_run_once_and_again_if_it_is_interrupted() -> None:
+    step = Mock(side_effect=[3, KeyboardInterrupt, 3])
+    assert completed(step) == 3
+    step.assert_called_once_with()
+    with pytest.raises(KeyboardInterrupt):
+        completed(step)
+    assert step.call_count == 3

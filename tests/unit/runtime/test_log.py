@@ -22,8 +22,8 @@ from gaia.mcp import MCPClient
 from gaia.runtime import handover as handover_module
 from gaia.runtime import log
 from gaia.runtime.log import exception_text, get_logger, traceback_text
-from gaia.runtime.threads import EngineThread
 from tests.tracing import Tracing
+from tests.unit.runtime.conftest import on_engine
 from tests.unspeakable import Unspeakable
 from tests.waiting import PATIENCE
 
@@ -33,19 +33,17 @@ Json = dict[str, Any]
 NOTE: ContextVar[str] = ContextVar("NOTE", default="")
 
 
-@pytest.fixture(autouse=True)
-def restore() -> Iterator[None]:
-    """Leave the loggers as they were."""
-    gaia = logging.getLogger("gaia")
-    handlers, level = gaia.handlers[:], gaia.level
-    yield
-    gaia.handlers[:] = handlers
-    gaia.setLevel(level)
+@pytest.fixture
+def output() -> io.StringIO:
+    """Where events go as lines of text; `as_json` has them written as JSON."""
+    stream = io.StringIO()
+    log.configure(stream=stream)
+    return stream
 
 
 @pytest.fixture
-def output() -> io.StringIO:
-    return io.StringIO()
+def as_json(output: io.StringIO) -> None:
+    log.configure(stream=output, json=True)
 
 
 def events(output: io.StringIO) -> list[Json]:
@@ -149,41 +147,33 @@ print(first.event_fields == second.event_fields, first.funcName == second.funcNa
 
 
 class TestText:
-    def test_an_event_is_a_line_with_its_fields(self, output: io.StringIO) -> None:
-        log.configure(stream=output)
+    def test_an_event_is_a_line_with_its_fields_and_a_time_with_a_zone(self, output: io.StringIO) -> None:
         get_logger("gaia.test").info("server_ready", server="time", generation=2)
         line = output.getvalue()
         assert line.endswith(" INFO    server_ready server='time' generation=2\n")
-
-    def test_its_time_has_a_zone(self, output: io.StringIO) -> None:
-        log.configure(stream=output)
-        get_logger("gaia.test").info("server_ready")
-        assert dt.datetime.fromisoformat(output.getvalue().split()[0]).utcoffset() is not None
+        assert dt.datetime.fromisoformat(line.split()[0]).utcoffset() is not None
 
     @pytest.mark.parametrize("text", ["100 %s %d %", "two\nlines", "{braces}"])
     def test_whatever_is_in_a_field_it_stays_one_line(self, output: io.StringIO, text: str) -> None:
-        log.configure(stream=output)
         get_logger("gaia.test").info("event", text=text)
         assert output.getvalue().endswith(f" event text={text!r}\n")
         assert output.getvalue().count("\n") == 1
 
     def test_configuring_again_replaces_what_was_configured(self, output: io.StringIO) -> None:
-        log.configure(stream=io.StringIO())
-        log.configure(stream=output)
+        log.configure(stream=(other := io.StringIO()))
         get_logger("gaia.test").info("once")
-        assert output.getvalue().count("once") == 1
+        assert (output.getvalue(), other.getvalue().count("once")) == ("", 1)
 
 
+@pytest.mark.usefixtures("as_json")
 class TestJson:
     def test_no_terminal_acts_on_it(self, output: io.StringIO) -> None:
-        log.configure(stream=output, json=True)
         get_logger("gaia.test").info("server_log", text="\x1b[2J \x9b31m \u202e ü")
         assert output.getvalue().strip().isascii()
         assert output.getvalue().strip().isprintable()
         assert events(output)[0]["text"] == "\x1b[2J \x9b31m \u202e ü"
 
     def test_an_event_is_an_object_with_its_fields(self, output: io.StringIO) -> None:
-        log.configure(stream=output, json=True)
         get_logger("gaia.test").warning("server_lost", server="time", exit_code=None)
         (event,) = events(output)
         timestamp = event.pop("timestamp")
@@ -207,19 +197,16 @@ class TestJson:
         ],
     )
     def test_whatever_is_in_a_field_can_be_shown(self, output: io.StringIO, value: Any, shown: Any) -> None:
-        log.configure(stream=output, json=True)
         get_logger("gaia.test").info("event", value=value)
         assert events(output)[0]["value"] == shown
 
     def test_a_field_does_not_pretend_to_be_the_events_own(self, output: io.StringIO) -> None:
-        log.configure(stream=output, json=True)
         get_logger("gaia.test").info("event", level="critical", logger="other", timestamp="never")
         (event,) = events(output)
         assert (event["level"], event["logger"]) == ("info", "gaia.test")
         assert event["timestamp"] != "never"
 
     def test_records_of_plain_logging_have_their_message_and_exception(self, output: io.StringIO) -> None:
-        log.configure(stream=output, json=True)
         try:
             raise ValueError("no")
         except ValueError:
@@ -229,9 +216,9 @@ class TestJson:
         assert event["exception"].endswith("ValueError: no")
 
 
+@pytest.mark.usefixtures("as_json")
 class TestContext:
     def test_within_a_span_an_event_carries_its_ids(self, output: io.StringIO) -> None:
-        log.configure(stream=output, json=True)
         context = trace.SpanContext(trace_id=0xABC, span_id=0xDEF, is_remote=False)
         logger = get_logger("gaia.test")
         with trace.use_span(trace.NonRecordingSpan(context)):
@@ -242,14 +229,12 @@ class TestContext:
         assert "trace_id" not in outside
 
     def test_what_the_application_bound_is_among_the_fields(self, output: io.StringIO) -> None:
-        log.configure(stream=output, json=True)
         with structlog.contextvars.bound_contextvars(request="r-1", size=0):
             get_logger("gaia.test").info("event", size=5)
         assert list(events(output)[0].items())[:3] == [("size", 5), ("event", "event"), ("request", "r-1")]
 
 
 def test_an_event_leaves_nothing_for_the_garbage_collector(output: io.StringIO) -> None:
-    log.configure(stream=output)
     logger = get_logger("gaia.test")
     logger.info("first")
     gc.collect()
@@ -329,13 +314,11 @@ class TestSecrets:
         log.mask_secrets_of(owner)
         del owner
         gc.collect()
-        log.configure(stream=output)
         get_logger("gaia.test").info("event", text="hunter2")
         assert "hunter2" in output.getvalue()
 
     def test_those_of_a_running_server_are_masked(self, fault_server: Any, output: io.StringIO) -> None:
         with MCPClient.from_config("fault", {**fault_server(), "env": {"SOME_TOKEN": "hunter2-hunter2"}}):
-            log.configure(stream=output)
             get_logger("gaia.test").info("event", text="hunter2-hunter2")
         assert "hunter2" not in output.getvalue()
 
@@ -387,9 +370,7 @@ class TestEngineThreads:
             with tracing.provider.get_tracer("test").start_as_current_span("span"):
                 get_logger("gaia.test").warning("event", field=1)
 
-        thread = EngineThread(emit, "test-engine")
-        thread.start()
-        thread.join(PATIENCE)
+        thread = on_engine(emit)
         assert log.flush(PATIENCE)
         (record,) = records
         assert record.handled_by == "gaia-log"  # type: ignore[attr-defined]
@@ -412,9 +393,7 @@ class TestEngineThreads:
 
         logging.getLogger("gaia").addHandler(Handler())
         get_logger("gaia.test").warning("event")
-        thread = EngineThread(lambda: get_logger("gaia.test").warning("other"), "test-engine")
-        thread.start()
-        thread.join(PATIENCE)
+        on_engine(lambda: get_logger("gaia.test").warning("other"))
         log.flush(PATIENCE)
         assert "ZeroDivisionError: event" in (errors := capsys.readouterr().err)
         assert "ZeroDivisionError: other" in errors
@@ -432,31 +411,21 @@ class TestEngineThreads:
             for number in range(10):
                 logger.warning("event", number=number)
 
-        thread = EngineThread(emit, "test-engine")
-        thread.start()
-        thread.join(PATIENCE)
+        on_engine(emit)
         may_go_on.set()
         assert log.flush(PATIENCE)
         messages = [record.getMessage() for record in records]
         assert messages == ["event number=0", "event number=1", "log_events_dropped count=8"]
 
     def test_secrets_are_masked_when_the_event_happens(self, records: list[logging.LogRecord]) -> None:
-        class Owner:
-            def redact(self, text: str) -> str:
-                return text.replace("sesame", "***")
-
         owner = Owner()
         log.mask_secrets_of(owner)
-        exception = "Traceback: sesame"
-        thread = EngineThread(
-            lambda: get_logger("gaia.test").warning("event", text="sesame", exception=exception), "test-engine"
-        )
-        thread.start()
-        thread.join(PATIENCE)
+        exception = "Traceback: hunter2"
+        on_engine(lambda: get_logger("gaia.test").warning("event", text="hunter2", exception=exception))
         del owner
         assert log.flush(PATIENCE)
         (record,) = records
-        assert "sesame" not in logging.Formatter().format(record)
+        assert "hunter2" not in logging.Formatter().format(record)
         assert logging.Formatter().format(record).endswith("Traceback: ***")
 
     @pytest.mark.process
@@ -481,10 +450,7 @@ def test_a_traceback_has_nothing_that_a_terminal_acts_on() -> None:
     assert "Traceback" in trace
 
 
-def test_an_exception_is_shown_as_python_does() -> None:
+def test_an_exception_is_shown_as_python_does_or_named() -> None:
     assert exception_text(ValueError("no")) == "ValueError('no')"
-
-
-def test_an_exception_that_cannot_be_shown_is_named() -> None:
     assert "Unspeakable" in exception_text(Unspeakable())
     assert "Unspeakable" in traceback_text(Unspeakable())

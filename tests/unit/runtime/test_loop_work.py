@@ -20,83 +20,70 @@ def on_another_thread(work: Callable[[], object]) -> None:
     thread.join()
 
 
-def test_a_burst_of_tasks_runs_in_order_and_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_burst_of_tasks_runs_in_order_and_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    async def main() -> int:
-        loop, woken = asyncio.get_running_loop(), 0
-        inbox, wake = LoopWork(loop), loop.call_soon_threadsafe
+    loop, woken = asyncio.get_running_loop(), 0
+    inbox, wake = LoopWork(loop), loop.call_soon_threadsafe
 
-        def counted(*arguments: Any, **options: Any) -> Any:
-            nonlocal woken
-            woken += 1
-            return wake(*arguments, **options)
+    def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal woken
+        woken += 1
+        return wake(*arguments, **options)
 
-        monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
 
-        def burst() -> None:
-            for number in range(1000):
-                inbox.post(lambda number=number: seen.append(number))  # type: ignore[misc]
+    def burst() -> None:
+        for number in range(1000):
+            inbox.post(lambda number=number: seen.append(number))  # type: ignore[misc]
 
-        # The loop does not run meanwhile.
-        on_another_thread(burst)
-        ended = loop.create_future()
-        inbox.post(lambda: release(ended))
-        await ended
-        return woken
-
-    assert asyncio.run(main()) == 1
+    # The loop does not run meanwhile.
+    on_another_thread(burst)
+    ended = loop.create_future()
+    inbox.post(lambda: release(ended))
+    await ended
+    assert woken == 1
     assert seen == list(range(1000))
 
 
-def test_one_turn_of_the_loop_runs_a_bounded_number_of_tasks() -> None:
+async def test_one_turn_of_the_loop_runs_a_bounded_number_of_tasks() -> None:
     seen: list[int] = []
 
-    async def main() -> list[int]:
-        inbox, counts = LoopWork(asyncio.get_running_loop()), [0]
-        for number in range(1000):
-            inbox.post(lambda number=number: seen.append(number))  # type: ignore[misc]
-        while len(seen) < 1000:
-            await asyncio.sleep(0)
-            counts.append(len(seen))
-        return counts
-
-    counts = asyncio.run(main())
+    inbox, counts = LoopWork(asyncio.get_running_loop()), [0]
+    for number in range(1000):
+        inbox.post(lambda number=number: seen.append(number))  # type: ignore[misc]
+    while len(seen) < 1000:
+        await asyncio.sleep(0)
+        counts.append(len(seen))
     assert max(after - before for before, after in itertools.pairwise(counts)) <= 32
     assert seen == list(range(1000))
 
 
-def test_what_comes_while_tasks_run_lets_the_loop_do_other_things_first() -> None:
+async def test_what_comes_while_tasks_run_lets_the_loop_do_other_things_first() -> None:
     order: list[str] = []
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        inbox, ended = LoopWork(loop), loop.create_future()
+    loop = asyncio.get_running_loop()
+    inbox, ended = LoopWork(loop), loop.create_future()
 
-        def first() -> None:
-            order.append("first")
-            loop.call_soon(lambda: order.append("the loop's own"))
-            inbox.post(lambda: (order.append("second"), release(ended)))
+    def first() -> None:
+        order.append("first")
+        loop.call_soon(lambda: order.append("the loop's own"))
+        inbox.post(lambda: (order.append("second"), release(ended)))
 
-        inbox.post(first)
-        await ended
-
-    asyncio.run(main())
+    inbox.post(first)
+    await ended
     assert order == ["first", "the loop's own", "second"]
 
 
-def test_a_task_that_raises_is_told_to_the_loop_and_holds_up_no_other() -> None:
+async def test_a_task_that_raises_is_told_to_the_loop_and_holds_up_no_other() -> None:
     told: list[Any] = []
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
-        inbox, ended = LoopWork(loop), loop.create_future()
-        inbox.post(lambda: 1 / 0)
-        inbox.post(lambda: release(ended))
-        await ended
-
-    asyncio.run(main())
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+    inbox, ended = LoopWork(loop), loop.create_future()
+    inbox.post(lambda: 1 / 0)
+    inbox.post(lambda: release(ended))
+    await ended
     assert [type(error) for error in told] == [ZeroDivisionError]
 
 
@@ -118,30 +105,22 @@ class TestAClosedLoop:
         loop.close()
         return loop
 
-    def test_tasks_run_on_another_thread(self, closed: asyncio.AbstractEventLoop) -> None:
-        names: list[str] = []
-        LoopWork(closed).post(lambda: names.append(threading.current_thread().name))
-        assert wait_until(lambda: bool(names))
-        assert names[0].startswith("mcp-aio-closed")
-
-    def test_so_do_those_that_it_was_woken_up_for(self) -> None:
-        loop, ran = asyncio.new_event_loop(), list[str]()
+    def test_tasks_run_on_another_thread_also_those_that_it_was_woken_up_for(self) -> None:
+        loop, names = asyncio.new_event_loop(), list[tuple[str, str]]()
         inbox = LoopWork(loop)
-        inbox.post(lambda: ran.append("before"))
+        inbox.post(lambda: names.append(("before", threading.current_thread().name)))
         loop.close()
-        inbox.post(lambda: ran.append("after"))
-        assert wait_until(lambda: len(ran) == 2)
-        assert ran == ["before", "after"]
+        inbox.post(lambda: names.append(("after", threading.current_thread().name)))
+        assert wait_until(lambda: len(names) == 2)
+        assert [when for when, _ in names] == ["before", "after"]
+        assert all(name.startswith("mcp-aio-closed") for _, name in names)
 
-    def test_another_loop_that_is_woken_up_has_them_run(self) -> None:
+    async def test_another_loop_that_is_woken_up_has_them_run(self) -> None:
         loop, ran = asyncio.new_event_loop(), threading.Event()
         LoopWork(loop).post(ran.set)
         loop.close()
 
-        async def main() -> None:
-            running_loop_work().post(lambda: None)
-
-        asyncio.run(main())
+        running_loop_work().post(lambda: None)
         assert ran.wait(PATIENCE)
 
     def test_one_that_is_closed_in_this_moment_disturbs_no_thread_that_posts(
@@ -175,36 +154,29 @@ class TestAClosedLoop:
         assert names[0].startswith("mcp-aio-closed")
 
 
-class TestTheInboxOfTheRunningLoop:
-    def test_it_is_one_for_each_loop(self) -> None:
-        async def main() -> tuple[LoopWork, LoopWork, bool]:
-            inbox = running_loop_work()
-            return inbox, running_loop_work(), inbox.loop is asyncio.get_running_loop()
+def test_the_inbox_of_the_running_loop_is_one_for_each_loop_and_none_without_one() -> None:
+    async def main() -> LoopWork:
+        assert running_loop_work() is running_loop_work()
+        assert running_loop_work().loop is asyncio.get_running_loop()
+        return running_loop_work()
 
-        first, again, is_of_loop = asyncio.run(main())
-        assert first is again
-        assert is_of_loop
-        assert asyncio.run(main())[0] is not first
-
-    def test_there_is_none_without_a_loop(self) -> None:
-        with pytest.raises(RuntimeError, match="no running event loop"):
-            running_loop_work()
+    assert asyncio.run(main()) is not asyncio.run(main())
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        running_loop_work()
 
 
 class TestWakeUp:
-    def test_one_that_came_before_is_not_lost_and_counts_once(self) -> None:
-        async def main() -> bool:
-            wake_up = WakeUp(running_loop_work())
-            on_another_thread(wake_up.send)
-            await asyncio.wait_for(wake_up.wait(), PATIENCE)
-            waiting = asyncio.ensure_future(wake_up.wait())
-            await asyncio.sleep(0)
-            waits = not waiting.done()
-            on_another_thread(wake_up.send)
-            await asyncio.wait_for(waiting, PATIENCE)
-            return waits
+    async def test_one_that_came_before_is_not_lost_and_counts_once(self) -> None:
 
-        assert asyncio.run(main())
+        wake_up = WakeUp(running_loop_work())
+        on_another_thread(wake_up.send)
+        await asyncio.wait_for(wake_up.wait(), PATIENCE)
+        waiting = asyncio.ensure_future(wake_up.wait())
+        await asyncio.sleep(0)
+        waits = not waiting.done()
+        on_another_thread(wake_up.send)
+        await asyncio.wait_for(waiting, PATIENCE)
+        assert waits
 
     async def test_a_task_that_is_cancelled_waits_no_more(self) -> None:
         wake_up = WakeUp(running_loop_work())
@@ -216,28 +188,26 @@ class TestWakeUp:
         await asyncio.wait_for(wake_up.wait(), PATIENCE)
 
 
-def test_each_turn_of_the_loop_runs_one_task() -> None:
-    async def main() -> list[list[str]]:
-        order: list[str] = []
-        turns = running_loop_work()
+async def test_each_turn_of_the_loop_runs_one_task() -> None:
 
-        def again(name: str, times: int) -> None:
-            order.append(name)
-            if times > 1:
-                turns.add_slice(lambda: again(name, times - 1))
+    order: list[str] = []
+    turns = running_loop_work()
 
-        turns.add_slice(lambda: again("a", 3))
-        turns.add_slice(lambda: again("b", 2))
-        seen = []
-        for _ in range(5):
-            await asyncio.sleep(0)
-            seen.append(list(order))
-        return seen
+    def again(name: str, times: int) -> None:
+        order.append(name)
+        if times > 1:
+            turns.add_slice(lambda: again(name, times - 1))
 
-    assert asyncio.run(main()) == [["a", "b", "a", "b", "a"][:count] for count in range(1, 6)]
+    turns.add_slice(lambda: again("a", 3))
+    turns.add_slice(lambda: again("b", 2))
+    seen = []
+    for _ in range(5):
+        await asyncio.sleep(0)
+        seen.append(list(order))
+    assert seen == [["a", "b", "a", "b", "a"][:count] for count in range(1, 6)]
 
 
-def test_steps_are_taken_for_as_long_as_a_slice_lasts() -> None:
+async def test_steps_are_taken_for_as_long_as_a_slice_lasts() -> None:
     seconds = 0.0
     taken: list[int] = []
 
@@ -248,16 +218,13 @@ def test_steps_are_taken_for_as_long_as_a_slice_lasts() -> None:
             seconds += SLICE_SECONDS / 4
             yield
 
-    async def main() -> list[int]:
-        turns = LoopWork(asyncio.get_running_loop(), lambda: seconds)
-        turns.run_in_slices(steps())
-        counts = [len(taken)]
-        while len(taken) < 10:
-            await asyncio.sleep(0)
-            counts.append(len(taken))
-        return counts
-
-    assert asyncio.run(main()) == [4, 8, 10]
+    turns = LoopWork(asyncio.get_running_loop(), lambda: seconds)
+    turns.run_in_slices(steps())
+    counts = [len(taken)]
+    while len(taken) < 10:
+        await asyncio.sleep(0)
+        counts.append(len(taken))
+    assert counts == [4, 8, 10]
 
 
 async def test_a_task_that_raises_leaves_the_others_alone() -> None:
@@ -267,13 +234,3 @@ async def test_a_task_that_raises_leaves_the_others_alone() -> None:
     turns.add_slice(lambda: 1 / 0)
     turns.add_slice(ran.set)
     await ran.wait()
-
-
-def test_there_are_those_of_each_loop_and_none_without_one() -> None:
-    async def main() -> LoopWork:
-        assert running_loop_work() is running_loop_work()
-        return running_loop_work()
-
-    assert asyncio.run(main()) is not asyncio.run(main())
-    with pytest.raises(RuntimeError, match="no running event loop"):
-        running_loop_work()

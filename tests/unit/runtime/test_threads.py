@@ -6,11 +6,8 @@ import functools
 import itertools
 import logging
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import NoReturn
 
 import pytest
@@ -19,6 +16,7 @@ from gaia.runtime import log, threads
 from gaia.runtime.handover import on_engine_thread
 from gaia.runtime.threads import DaemonPool, EngineThread, PoolExhausted, with_pauses
 from tests.interruption import raise_within
+from tests.unit.runtime.conftest import no_threads, run_program
 from tests.unspeakable import Unspeakable
 from tests.waiting import PATIENCE, wait_until
 
@@ -43,16 +41,6 @@ def make(no_leaks: None, held: threading.Event) -> Iterator[Callable[..., Daemon
     held.set()
     for pool in pools:
         assert pool.close(PATIENCE)
-
-
-@contextmanager
-def no_threads() -> Iterator[None]:
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        yield
 
 
 def names() -> list[str]:
@@ -82,28 +70,18 @@ class TestThreads:
         assert pool.drain(PATIENCE)
         assert seen == [("test-1", True)]
 
-    def test_no_more_run_than_allowed_and_all_tasks_in_the_end(
-        self, make: Callable[..., DaemonPool], held: threading.Event
+    @pytest.mark.parametrize("threads", [1, 2])
+    def test_no_more_run_than_allowed_and_all_tasks_in_the_end_by_one_thread_in_their_order(
+        self, threads: int, make: Callable[..., DaemonPool], held: threading.Event
     ) -> None:
-        pool, seen = make(2), list[int]()
-        occupy(pool, held, 2)
-        for number in range(10):
-            pool.submit(lambda number=number: seen.append(number))  # type: ignore[misc]
-        assert names() == ["test-1", "test-2"]
-        held.set()
-        assert pool.drain(PATIENCE)
-        assert sorted(seen) == list(range(10))
-
-    def test_waiting_tasks_run_in_the_order_of_their_submission(
-        self, make: Callable[..., DaemonPool], held: threading.Event
-    ) -> None:
-        pool, seen = make(1), list[int]()
-        occupy(pool, held, 1)
+        pool, seen = make(threads), list[int]()
+        occupy(pool, held, threads)
         for number in range(100):
-            pool.submit(lambda number=number: seen.append(number))  # type: ignore[misc]
+            pool.submit(functools.partial(seen.append, number))
+        assert names() == ["test-1", "test-2"][:threads]
         held.set()
         assert pool.drain(PATIENCE)
-        assert seen == list(range(100))
+        assert (seen if threads == 1 else sorted(seen)) == list(range(100))
 
     def test_the_one_that_was_busy_last_gets_the_next_task(self, make: Callable[..., DaemonPool]) -> None:
         pool = make(5)
@@ -200,16 +178,18 @@ class TestExhaustion:
         assert pool.drain(PATIENCE)
         assert seen == [2]
 
-    def test_one_that_is_kept_runs_before_the_next(
-        self, make: Callable[..., DaemonPool], caplog: pytest.LogCaptureFixture
+    @pytest.mark.parametrize("following", [[], [2]])
+    def test_one_that_is_kept_runs_before_the_next_or_when_the_pool_is_drained(
+        self, following: list[int], make: Callable[..., DaemonPool], caplog: pytest.LogCaptureFixture
     ) -> None:
         pool, seen = make(), list[int]()
         with no_threads(), caplog.at_level(logging.WARNING, "gaia"):
             assert pool.submit(lambda: seen.append(1), keep=True)
         assert "can't start new thread" in caplog.text
-        pool.submit(lambda: seen.append(2))
+        for number in following:
+            pool.submit(functools.partial(seen.append, number))
         assert pool.drain(PATIENCE)
-        assert seen == [1, 2]
+        assert seen == [1, *following]
 
     def test_the_threads_that_run_do_the_work_of_those_that_cannot_be_started(
         self, make: Callable[..., DaemonPool], held: threading.Event
@@ -220,15 +200,6 @@ class TestExhaustion:
             pool.submit(done.set)
         held.set()
         assert done.wait(PATIENCE)
-
-    def test_what_was_kept_without_a_thread_is_done_when_the_pool_is_drained(
-        self, make: Callable[..., DaemonPool]
-    ) -> None:
-        pool, seen = make(), list[int]()
-        with no_threads():
-            pool.submit(lambda: seen.append(1), keep=True)
-        assert pool.drain(PATIENCE)
-        assert seen == [1]
 
 
 class TestDraining:
@@ -278,13 +249,12 @@ class TestClosing:
 
     @pytest.mark.process
     def test_the_end_of_the_process_waits_for_no_task(self) -> None:
-        program = (
+        run_program(
             "import threading; from gaia.runtime.threads import DaemonPool\n"
             "began = threading.Event()\n"
             "DaemonPool('test', 1).submit(lambda: (began.set(), threading.Event().wait()))\n"
             "began.wait()"
         )
-        subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE)
 
 
 @pytest.mark.process
@@ -307,10 +277,7 @@ assert os.waitpid(child, 0)[1] == 0
 go.set()
 assert pool.drain(10) and seen == ["parent"]
 """
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert (run.returncode, run.stderr) == (0, "")
+    run_program(program)
 
 
 def test_an_exception_within_submit_loses_no_thread(make: Callable[..., DaemonPool]) -> None:

@@ -50,25 +50,23 @@ class TestResults:
         with pytest.raises(ValueError, match="arguments"):
             await faked.client.call_tool("echo", [1])  # type: ignore[arg-type]
 
-    def test_a_thousand_calls_at_once_need_no_thread_each(self, faked: Faked) -> None:
-        async def main() -> int:
-            faked.channel.answer_calls()
-            results = await asyncio.gather(*(faked.client.call_tool("echo", {"n": n}) for n in range(1000)))
-            assert not any(result.is_error for result in results)
-            faked.channel.take_over("tools/call")
-            before = set(threading.enumerate())
-            tasks = [asyncio.create_task(faked.client.call_tool("echo")) for _ in range(200)]
-            requests = (await faked.calls(1200))[-200:]
-            threads = len(set(threading.enumerate()) - before)
-            for request in reversed(requests):
-                faked.answer(request, str(request["id"]))
-            assert [result.text for result in await asyncio.gather(*tasks)] == [str(one["id"]) for one in requests]
-            return threads
+    async def test_a_thousand_calls_at_once_need_no_thread_each(self, faked: Faked) -> None:
 
         # One or the other of the engine may start at any time.
-        assert run(main()) < 10
+        faked.channel.answer_calls()
+        results = await asyncio.gather(*(faked.client.call_tool("echo", {"n": n}) for n in range(1000)))
+        assert not any(result.is_error for result in results)
+        faked.channel.take_over("tools/call")
+        before = set(threading.enumerate())
+        tasks = [asyncio.create_task(faked.client.call_tool("echo")) for _ in range(200)]
+        requests = (await faked.calls(1200))[-200:]
+        threads = len(set(threading.enumerate()) - before)
+        for request in reversed(requests):
+            faked.answer(request, str(request["id"]))
+        assert [result.text for result in await asyncio.gather(*tasks)] == [str(one["id"]) for one in requests]
+        assert threads < 10
 
-    def test_requests_and_listings_are_awaited_too(self, faked: Faked) -> None:
+    async def test_requests_and_listings_are_awaited_too(self, faked: Faked) -> None:
         pages = {None: {"prompts": [{"name": "a"}], "nextCursor": "2"}, "2": {"prompts": [{"name": "b"}]}}
         answers = faked.channel._answers
         answers["prompts/list"] = lambda request: pages[(request.get("params") or {}).get("cursor")]
@@ -76,32 +74,26 @@ class TestResults:
         answers["prompts/get"] = lambda request: {"messages": [], "description": request["params"]["name"]}
         answers["tools/call"] = lambda request: {"content": [], "of": request["params"]["name"]}
 
-        async def main() -> None:
-            client = faked.client
-            assert [prompt["name"] for prompt in await client.list_prompts()] == ["a", "b"]
-            assert await client.read_resource("x://a") == {"contents": [{"uri": "x://a"}]}
-            assert (await client.get_prompt("greet"))["description"] == "greet"
-            assert (await client.request("tools/call", {"name": "echo"}))["of"] == "echo"
-            faked.channel.take_over("resources/read")
-            task = asyncio.create_task(client.read_resource("x://b"))
-            faked.channel.answer_error((await faked.calls(2, "resources/read"))[1], -32002, "gone")
-            with pytest.raises(JsonRpcError, match="gone"):
-                await task
+        client = faked.client
+        assert [prompt["name"] for prompt in await client.list_prompts()] == ["a", "b"]
+        assert await client.read_resource("x://a") == {"contents": [{"uri": "x://a"}]}
+        assert (await client.get_prompt("greet"))["description"] == "greet"
+        assert (await client.request("tools/call", {"name": "echo"}))["of"] == "echo"
+        faked.channel.take_over("resources/read")
+        task = asyncio.create_task(client.read_resource("x://b"))
+        faked.channel.answer_error((await faked.calls(2, "resources/read"))[1], -32002, "gone")
+        with pytest.raises(JsonRpcError, match="gone"):
+            await task
 
-        run(main())
-
-    def test_what_the_server_allows_to_keep_is_not_asked_for_twice(self, fake: Fake) -> None:
+    async def test_what_the_server_allows_to_keep_is_not_asked_for_twice(self, fake: Fake) -> None:
         faked = fake(protocol="stateless", answers=stateless_answers())
         faked.channel._answers["resources/read"] = lambda _: {"contents": [], "ttlMs": 60_000}
 
-        async def main() -> None:
-            assert await faked.client.read_resource("x://a") == await faked.client.read_resource("x://a")
-
-        run(main())
+        assert await faked.client.read_resource("x://a") == await faked.client.read_resource("x://a")
         assert faked.sync.read_resource("x://a")["contents"] == []
         assert len(faked.channel.requests("resources/read")) == 1
 
-    def test_a_transport_that_can_only_wait_does_so_on_a_thread(self) -> None:
+    async def test_a_transport_that_can_only_wait_does_so_on_a_thread(self) -> None:
         class Own(MCPTransport):
             def connect(self) -> bool:
                 return True
@@ -122,16 +114,11 @@ class TestResults:
                 }
                 return {"result": results[method]}
 
-        async def main() -> None:
-            async with AsyncMCPClient("own", Own()) as client:
-                assert (await client.call_tool("echo")).text.startswith("mcp-aio")
-                assert (await client.read_resource("x://a"))["thread"].startswith("mcp-aio")
-                assert (await client.request("tools/call", {"name": "echo"}))["content"][0]["text"].startswith(
-                    "mcp-aio"
-                )
-                assert [tool.name for tool in await client.list_tools()] == ["echo"]
-
-        run(main())
+        async with AsyncMCPClient("own", Own()) as client:
+            assert (await client.call_tool("echo")).text.startswith("mcp-aio")
+            assert (await client.read_resource("x://a"))["thread"].startswith("mcp-aio")
+            assert (await client.request("tools/call", {"name": "echo"}))["content"][0]["text"].startswith("mcp-aio")
+            assert [tool.name for tool in await client.list_tools()] == ["echo"]
 
 
 class TestCancellation:
@@ -144,34 +131,30 @@ class TestCancellation:
         await asyncio.wait([task])
         await until(lambda: faked.channel.requests(CANCELLED), 1)
 
-    def test_a_scope_around_the_task_cancels_the_call(self, faked: Faked) -> None:
-        async def main() -> None:
-            scope = CancelScope()
-            with scope.entered():
-                task = asyncio.create_task(faked.client.call_tool("echo"))
-                other = asyncio.create_task(faked.client.read_resource("x://a"))
-            await faked.calls(1)
-            await faked.calls(1, "resources/read")
-            scope.cancel()
-            assert (await task)["error_type"] == "cancelled"
-            with pytest.raises(CallCancelled):
-                await other
-            with scope.entered():
-                assert (await faked.client.call_tool("echo"))["delivery"] == "not_sent"
+    async def test_a_scope_around_the_task_cancels_the_call(self, faked: Faked) -> None:
 
-        run(main())
+        scope = CancelScope()
+        with scope.entered():
+            task = asyncio.create_task(faked.client.call_tool("echo"))
+            other = asyncio.create_task(faked.client.read_resource("x://a"))
+        await faked.calls(1)
+        await faked.calls(1, "resources/read")
+        scope.cancel()
+        assert (await task)["error_type"] == "cancelled"
+        with pytest.raises(CallCancelled):
+            await other
+        with scope.entered():
+            assert (await faked.client.call_tool("echo"))["delivery"] == "not_sent"
         assert len(faked.channel.requests("tools/call")) == 1
 
-    def test_an_answer_that_comes_first_is_as_if_there_was_no_call(self, faked: Faked) -> None:
-        async def main() -> None:
-            task = asyncio.create_task(faked.client.call_tool("echo"))
-            (request,) = await faked.calls(1)
-            faked.answer(request, "hi")
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
+    async def test_an_answer_that_comes_first_is_as_if_there_was_no_call(self, faked: Faked) -> None:
 
-        run(main())
+        task = asyncio.create_task(faked.client.call_tool("echo"))
+        (request,) = await faked.calls(1)
+        faked.answer(request, "hi")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
         assert faked.channel.requests(CANCELLED) == []
 
 
@@ -218,7 +201,7 @@ class TestClosedLoops:
 
 
 class TestProgress:
-    def test_coroutine_functions_run_one_after_the_other_before_the_result(self, faked: Faked) -> None:
+    async def test_coroutine_functions_run_one_after_the_other_before_the_result(self, faked: Faked) -> None:
         told: list[Any] = []
         running: list[int] = []
 
@@ -229,15 +212,12 @@ class TestProgress:
             running.clear()
             told.append((value, total, message, threading.current_thread()))
 
-        async def main() -> None:
-            task = asyncio.create_task(faked.client.call_tool("echo", on_progress=on_progress))
-            (request,) = await faked.calls(1)
-            progress(faked.channel, request, *range(20))
-            faked.answer(request, "hi")
-            assert (await task).text == "hi"
-            assert len(told) == 20
-
-        run(main())
+        task = asyncio.create_task(faked.client.call_tool("echo", on_progress=on_progress))
+        (request,) = await faked.calls(1)
+        progress(faked.channel, request, *range(20))
+        faked.answer(request, "hi")
+        assert (await task).text == "hi"
+        assert len(told) == 20
         assert told == [(n, None, f"m{n}", threading.main_thread()) for n in range(20)]
 
     async def test_they_run_while_the_call_goes_on_and_may_be_functions(self, faked: Faked) -> None:
@@ -288,44 +268,38 @@ class TestProgress:
         assert "progress_callback_failed" in caplog.text
         assert not faked.channel.requests(CANCELLED)
 
-    def test_a_cancelled_task_cancels_a_report_that_it_is_in_and_gets_no_other(self, faked: Faked) -> None:
+    async def test_a_cancelled_task_cancels_a_report_that_it_is_in_and_gets_no_other(self, faked: Faked) -> None:
         told: list[float] = []
 
         async def on_progress(value: float, *_: Any) -> None:
             told.append(value)
             await asyncio.Event().wait()
 
-        async def main() -> None:
-            task = asyncio.create_task(faked.client.call_tool("echo", on_progress=on_progress))
-            (request,) = await faked.calls(1)
-            progress(faked.channel, request, 1, 2)
-            await until(lambda: told, 1)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await until(lambda: faked.channel.requests(CANCELLED), 1)
-
-        run(main())
+        task = asyncio.create_task(faked.client.call_tool("echo", on_progress=on_progress))
+        (request,) = await faked.calls(1)
+        progress(faked.channel, request, 1, 2)
+        await until(lambda: told, 1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until(lambda: faked.channel.requests(CANCELLED), 1)
         assert told == [1]
 
-    def test_what_waits_for_a_task_that_is_slow_is_bounded(self, faked: Faked) -> None:
+    async def test_what_waits_for_a_task_that_is_slow_is_bounded(self, faked: Faked) -> None:
         told: list[float] = []
 
-        async def main() -> None:
-            task = asyncio.create_task(faked.client.call_tool("echo", on_progress=lambda value, *_: told.append(value)))
-            (request,) = await faked.calls(1)
-            # The loop does not run meanwhile.
-            progress(faked.channel, request, *range(10_100))
-            faked.answer(request, "hi")
-            await task
-
-        run(main())
+        task = asyncio.create_task(faked.client.call_tool("echo", on_progress=lambda value, *_: told.append(value)))
+        (request,) = await faked.calls(1)
+        # The loop does not run meanwhile.
+        progress(faked.channel, request, *range(10_100))
+        faked.answer(request, "hi")
+        await task
         assert told[-1] == 10_099
         assert len(told) <= 10_000
 
 
 class TestSpans:
-    def test_that_of_a_call_is_a_child_of_the_tasks_and_ends_with_the_call(
+    async def test_that_of_a_call_is_a_child_of_the_tasks_and_ends_with_the_call(
         self, faked: Faked, tracing: Tracing
     ) -> None:
         faked.channel.answer_calls()
@@ -337,10 +311,7 @@ class TestSpans:
                 assert tracing.calls[-1].end_time is not None
                 await faked.client.call_tool("look", on_progress=print)
 
-        async def main() -> None:
-            await asyncio.gather(*(one(f"task {n}") for n in range(5)))
-
-        run(main())
+        await asyncio.gather(*(one(f"task {n}") for n in range(5)))
         parents = {span.context.span_id: span.name for span in tracing.all if span.name.startswith("task")}
         for tool in ("echo", "look"):
             spans = [span for span in tracing.calls if span.name == f"tools/call {tool}"]
@@ -349,65 +320,56 @@ class TestSpans:
             ]
 
     @pytest.mark.parametrize("on_progress", [None, print])
-    def test_that_of_a_cancelled_call_ends_as_well(self, faked: Faked, tracing: Tracing, on_progress: Any) -> None:
-        async def main() -> None:
-            task = asyncio.create_task(faked.client.call_tool("echo", on_progress=on_progress))
-            await faked.calls(1)
-            task.cancel()
-            await asyncio.wait([task])
+    async def test_that_of_a_cancelled_call_ends_as_well(
+        self, faked: Faked, tracing: Tracing, on_progress: Any
+    ) -> None:
 
-        run(main())
+        task = asyncio.create_task(faked.client.call_tool("echo", on_progress=on_progress))
+        await faked.calls(1)
+        task.cancel()
+        await asyncio.wait([task])
         (span,) = tracing.wait_for("tools/call echo")
         assert (span.attributes or {})["error.type"] == "cancelled"
 
-    def test_those_of_connecting_are_children_too(self, fake: Fake, tracing: Tracing) -> None:
+    async def test_those_of_connecting_are_children_too(self, fake: Fake, tracing: Tracing) -> None:
         faked = fake()
         faked.sync.disconnect()
         tracing.clear()
 
-        async def main() -> None:
-            with tracing.provider.get_tracer("application").start_as_current_span("outer") as span:
-                assert trace.get_current_span() is span
-                await faked.client.list_tools(refresh=True)
-                assert await faked.client.connect()
-                await faked.client.list_tools(refresh=True)
-
-        run(main())
+        with tracing.provider.get_tracer("application").start_as_current_span("outer") as span:
+            assert trace.get_current_span() is span
+            await faked.client.list_tools(refresh=True)
+            assert await faked.client.connect()
+            await faked.client.list_tools(refresh=True)
         outer = tracing.only("outer")
         listed = [span for span in tracing.named("tools/list") if span.parent is not None]
         assert outer.context.span_id in [span.parent.span_id for span in listed if span.parent]
 
 
-def test_an_internal_error_of_a_result_check_is_an_error_of_the_call(fake: Fake) -> None:
+async def test_an_internal_error_of_a_result_check_is_an_error_of_the_call(fake: Fake) -> None:
     faked = fake(output_validation="error")
     tool = {"name": "typed", "outputSchema": {"type": "object", "required": ["sum"]}}
     faked.transport.tools.append(tool)
     faked.channel._answers["tools/call"] = lambda _: {"content": [], "structuredContent": {}}
 
-    async def main() -> None:
-        assert len(await faked.client.list_tools(refresh=True)) == 3
-        assert (await faked.client.call_tool("typed"))["error_type"] == InvalidResponse.error_type
-
-    run(main())
+    assert len(await faked.client.list_tools(refresh=True)) == 3
+    assert (await faked.client.call_tool("typed"))["error_type"] == InvalidResponse.error_type
 
 
-def test_calls_of_other_threads_go_on_beside_those_of_a_loop(faked: Faked) -> None:
+async def test_calls_of_other_threads_go_on_beside_those_of_a_loop(faked: Faked) -> None:
     faked.channel.answer_calls()
     call = functools.partial(MCPClient.call_tool, faked.sync, "echo")
     errors: list[bool] = []
     thread = threading.Thread(target=lambda: errors.extend(call().is_error for _ in range(100)))
 
-    async def main() -> None:
-        thread.start()
-        results = await asyncio.gather(*(faked.client.call_tool("echo") for _ in range(100)))
-        errors.extend(result.is_error for result in results)
-
-    run(main())
+    thread.start()
+    results = await asyncio.gather(*(faked.client.call_tool("echo") for _ in range(100)))
+    errors.extend(result.is_error for result in results)
     thread.join(PATIENCE)
     assert errors == [False] * 200
 
 
-def test_a_task_that_is_cancelled_while_its_result_is_checked_ends_the_observation() -> None:
+async def test_a_task_that_is_cancelled_while_its_result_is_checked_ends_the_observation() -> None:
     calls: list[Call] = []
     checks: list[Callable[[], object]] = []
     route = Mock(submit=lambda call: bool(calls.append(call)) or True)
@@ -422,15 +384,12 @@ def test_a_task_that_is_cancelled_while_its_result_is_checked_ends_the_observati
         check=Mock(fails_call=True, submit=checks.append, problem=lambda _: None),
     )
 
-    async def main() -> None:
-        task = asyncio.create_task(aio_calls.request(client, exchange))
-        await until(lambda: calls, 1)
-        calls[0].finish({"content": []})
-        await until(lambda: checks, 1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        checks[0]()
-
-    asyncio.run(main())
+    task = asyncio.create_task(aio_calls.request(client, exchange))
+    await until(lambda: calls, 1)
+    calls[0].finish({"content": []})
+    await until(lambda: checks, 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    checks[0]()
     observation.ended.assert_called_once()

@@ -79,79 +79,67 @@ async def test_a_context_connects_and_disconnects() -> None:
     await client.disconnect()
 
 
-def test_a_context_that_cannot_connect_says_why() -> None:
+async def test_a_context_that_cannot_connect_says_why() -> None:
     transport = FakeTransport()
     transport.start_errors.extend([ServerUnavailable("no such program")] * 3)
 
-    async def main() -> None:
-        with pytest.raises(ServerUnavailable, match=r"'fake': .*no such program"):
-            async with AsyncMCPClient("fake", transport, protocol="handshake"):
-                raise AssertionError("it is not entered")
-
-    run(main())
+    with pytest.raises(ServerUnavailable, match=r"'fake': .*no such program"):
+        async with AsyncMCPClient("fake", transport, protocol="handshake"):
+            raise AssertionError("it is not entered")
 
 
-def test_connecting_that_is_cancelled_leaves_nothing() -> None:
+async def test_connecting_that_is_cancelled_leaves_nothing() -> None:
     transport = FakeTransport()
     transport.answers["initialize"] = lambda _: None
 
-    async def main() -> None:
-        client = AsyncMCPClient("fake", transport, protocol="handshake")
-        task = asyncio.create_task(client.__aenter__())
-        channel = (await until(lambda: transport._channels, 1))[0]
-        await until(lambda: channel.requests("initialize"), 1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert client.state is ServerState.CLOSED
-        assert channel.closed_with_grace is not None
-
-    run(main())
+    client = AsyncMCPClient("fake", transport, protocol="handshake")
+    task = asyncio.create_task(client.__aenter__())
+    channel = (await until(lambda: transport._channels, 1))[0]
+    await until(lambda: channel.requests("initialize"), 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert client.state is ServerState.CLOSED
+    assert channel.closed_with_grace is not None
 
 
-def test_connecting_again_that_is_cancelled_leaves_a_connected_server_alone(faked: Faked) -> None:
-    async def main() -> None:
-        task = asyncio.create_task(faked.client.connect())
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+async def test_connecting_again_that_is_cancelled_leaves_a_connected_server_alone(faked: Faked) -> None:
 
-    run(main())
+    task = asyncio.create_task(faked.client.connect())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert faked.sync.is_connected()
 
 
-def test_disconnecting_is_done_to_its_end(faked: Faked) -> None:
-    async def main() -> None:
-        faked.channel.hold_closing()
-        task = asyncio.create_task(faked.client.disconnect())
-        await asyncio.to_thread(faked.channel.wait_until_closing)
-        task.cancel()
-        await asyncio.sleep(0)
-        assert not task.done()
-        faked.channel.let_close()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+async def test_disconnecting_is_done_to_its_end(faked: Faked) -> None:
 
-    run(main())
+    faked.channel.hold_closing()
+    task = asyncio.create_task(faked.client.disconnect())
+    await asyncio.to_thread(faked.channel.wait_until_closing)
+    task.cancel()
+    await asyncio.sleep(0)
+    assert not task.done()
+    faked.channel.let_close()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert faked.sync.state is ServerState.CLOSED
 
 
-def test_events_end_when_the_client_is_disconnected_and_not_when_it_is_restarted(faked: Faked) -> None:
-    async def main() -> list[ServerState]:
-        stream = faked.client.events()
+async def test_events_end_when_the_client_is_disconnected_and_not_when_it_is_restarted(faked: Faked) -> None:
 
-        async def states() -> list[ServerState]:
-            return [event.new async for event in stream if isinstance(event, StateChanged)]
+    stream = faked.client.events()
 
-        task = asyncio.create_task(states())
-        faked.channel.end(exit_code=1)
-        await asyncio.to_thread(wait_until, lambda: faked.transport.starts == 2 and faked.sync.is_connected())
-        assert not task.done()
-        await faked.client.disconnect()
-        return await task
+    async def states() -> list[ServerState]:
+        return [event.new async for event in stream if isinstance(event, StateChanged)]
 
-    assert run(main()) == [ServerState.RESTARTING, ServerState.READY, ServerState.CLOSED]
+    task = asyncio.create_task(states())
+    faked.channel.end(exit_code=1)
+    await asyncio.to_thread(wait_until, lambda: faked.transport.starts == 2 and faked.sync.is_connected())
+    assert not task.done()
+    await faked.client.disconnect()
+    assert await task == [ServerState.RESTARTING, ServerState.READY, ServerState.CLOSED]
 
 
 def test_listeners_are_the_synchronous_clients(faked: Faked) -> None:
@@ -171,40 +159,32 @@ def test_a_wrapper_of_a_tool_is_a_coroutine_function(faked: Faked) -> None:
     assert run(wrapper(text="hi"))["sent"] == {"text": "hi"}
 
 
-def test_pinned_prompts_are_compared_on_a_thread(fake: Fake) -> None:
+async def test_pinned_prompts_are_compared_on_a_thread(fake: Fake) -> None:
     faked = fake(pin_tools="block")
     faked.channel._answers["prompts/list"] = lambda _: {"prompts": [{"name": "greet"}]}
     faked.channel._answers["prompts/get"] = lambda _: {"messages": []}
 
-    async def main() -> None:
-        assert await faked.client.list_prompts() == [{"name": "greet"}]
-        assert await faked.client.get_prompt("greet") == {"messages": []}
-
-    run(main())
+    assert await faked.client.list_prompts() == [{"name": "greet"}]
+    assert await faked.client.get_prompt("greet") == {"messages": []}
 
 
-def test_the_other_features_are_awaited(fake: Fake) -> None:
+async def test_the_other_features_are_awaited(fake: Fake) -> None:
     faked = fake()
     answers = faked.channel._answers
     answers["resources/list"] = lambda _: {"resources": []}
     answers["resources/templates/list"] = lambda _: {"resourceTemplates": []}
     answers["completion/complete"] = lambda request: {"completion": {"values": list(request["params"]["context"])}}
 
-    async def main() -> None:
-        client = faked.client
-        assert await client.list_resources() == await client.list_resource_templates() == []
-        done = await client.complete(
-            {"type": "ref/prompt", "name": "a"}, {"name": "b", "value": "c"}, context={"d": "e"}
-        )
-        assert done == {"completion": {"values": ["arguments"]}}
-        for refused in (client.subscribe_resource("x://a"), client.set_logging_level("info")):
-            with pytest.raises(Exception, match="the server does not"):
-                await refused
-        await client.unsubscribe_resource("x://a")
-        with pytest.raises(RuntimeError, match="roots"):
-            client.set_roots([])
-
-    run(main())
+    client = faked.client
+    assert await client.list_resources() == await client.list_resource_templates() == []
+    done = await client.complete({"type": "ref/prompt", "name": "a"}, {"name": "b", "value": "c"}, context={"d": "e"})
+    assert done == {"completion": {"values": ["arguments"]}}
+    for refused in (client.subscribe_resource("x://a"), client.set_logging_level("info")):
+        with pytest.raises(Exception, match="the server does not"):
+            await refused
+    await client.unsubscribe_resource("x://a")
+    with pytest.raises(RuntimeError, match="roots"):
+        client.set_roots([])
 
 
 def test_calls_stay_with_one_replica(demo_server: dict[str, Any]) -> None:

@@ -14,113 +14,85 @@ def updated(number: int, server: str = "one") -> ResourceUpdated:
     return ResourceUpdated(server, f"x://{number}")
 
 
-def test_events_come_in_order_from_the_moment_on_that_the_stream_is_made() -> None:
+async def test_events_come_in_order_from_the_moment_on_that_the_stream_is_made() -> None:
     listeners = Listeners()
-
-    async def main() -> list[Event]:
-        listeners.publish(updated(0))
-        stream = EventStream(listeners)
-        for number in range(1, 4):
-            listeners.publish(updated(number))
-        first = [await anext(stream) for _ in range(3)]
-        following = asyncio.ensure_future(anext(stream))
-        await asyncio.sleep(0)
-        await asyncio.to_thread(listeners.publish, updated(4))
-        return [*first, await following]
-
-    assert run(main()) == [updated(number) for number in range(1, 5)]
+    listeners.publish(updated(0))
+    stream = EventStream(listeners)
+    for number in range(1, 4):
+        listeners.publish(updated(number))
+    first = [await anext(stream) for _ in range(3)]
+    following = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    await asyncio.to_thread(listeners.publish, updated(4))
+    assert [*first, await following] == [updated(number) for number in range(1, 5)]
 
 
-def test_it_ends_with_its_owner_after_the_last_event() -> None:
+async def test_it_ends_with_its_owner_after_the_last_event() -> None:
     listeners = Listeners()
+    stream = EventStream(listeners)
+    listeners.publish(updated(1, "one"))
+    listeners.publish(updated(2, "two"))
+    listeners.end()
+    assert [event async for event in stream] == [updated(1, "one"), updated(2, "two")]
 
-    async def main() -> list[Event]:
-        stream = EventStream(listeners)
-        listeners.publish(updated(1, "one"))
-        listeners.publish(updated(2, "two"))
-        listeners.end()
+
+async def test_a_task_that_waits_is_told_of_the_end_by_any_thread() -> None:
+    listeners = Listeners()
+    stream = EventStream(listeners)
+
+    async def collect() -> list[Event]:
         return [event async for event in stream]
 
-    assert run(main()) == [updated(1, "one"), updated(2, "two")]
+    task = asyncio.create_task(collect())
+    await asyncio.sleep(0)
+    await asyncio.to_thread(listeners.end)
+    assert await task == []
 
 
-def test_a_task_that_waits_is_told_of_the_end_by_any_thread() -> None:
+async def test_a_loop_that_is_left_ends_the_subscription() -> None:
     listeners = Listeners()
-
-    async def main() -> list[Event]:
-        stream = EventStream(listeners)
-
-        async def collect() -> list[Event]:
-            return [event async for event in stream]
-
-        task = asyncio.create_task(collect())
-        await asyncio.sleep(0)
-        await asyncio.to_thread(listeners.end)
-        return await task
-
-    assert run(main()) == []
+    stream = EventStream(listeners)
+    listeners.publish(updated(1))
+    async for event in stream:
+        assert event == updated(1)
+        break
+    subscribed = len(listeners._posts)
+    del stream
+    gc.collect()
+    assert (subscribed, len(listeners._posts) + len(listeners._ends)) == (1, 0)
 
 
-def test_a_loop_that_is_left_ends_the_subscription() -> None:
+async def test_a_closed_stream_gives_no_further_event_and_ends_a_task_that_waits() -> None:
     listeners = Listeners()
-
-    async def main() -> tuple[int, int]:
-        stream = EventStream(listeners)
-        listeners.publish(updated(1))
-        async for event in stream:
-            assert event == updated(1)
-            break
-        subscribed = len(listeners._posts)
-        del stream
-        gc.collect()
-        return subscribed, len(listeners._posts) + len(listeners._ends)
-
-    assert run(main()) == (1, 0)
-
-
-def test_a_closed_stream_gives_no_further_event_and_ends_a_task_that_waits() -> None:
-    listeners = Listeners()
-
-    async def main() -> None:
-        stream = EventStream(listeners)
-        waiting = asyncio.ensure_future(anext(stream, None))
-        await asyncio.sleep(0)
-        await stream.aclose()
-        assert await waiting is None
-        listeners.publish(updated(1))
-        assert await anext(stream, None) is None
-        await stream.aclose()
-
-    run(main())
+    stream = EventStream(listeners)
+    waiting = asyncio.ensure_future(anext(stream, None))
+    await asyncio.sleep(0)
+    await stream.aclose()
+    assert await waiting is None
+    listeners.publish(updated(1))
+    assert await anext(stream, None) is None
+    await stream.aclose()
     assert listeners._posts == listeners._ends == ()
 
 
-def test_a_slow_task_misses_the_oldest_events_and_is_told_how_many() -> None:
+async def test_a_slow_task_misses_the_oldest_events_and_is_told_how_many() -> None:
     listeners = Listeners()
-
-    async def main() -> list[Event]:
-        stream = EventStream(listeners)
-        for number in range(10_050):
-            listeners.publish(updated(number))
-        listeners.end()
-        return [event async for event in stream]
-
-    first, *others = run(main())
+    stream = EventStream(listeners)
+    for number in range(10_050):
+        listeners.publish(updated(number))
+    listeners.end()
+    first, *others = [event async for event in stream]
     assert first == EventsDropped("one", 50)
     assert others == [updated(number) for number in range(50, 10_050)]
 
 
-def test_what_waits_is_bounded_in_bytes_too() -> None:
+async def test_what_waits_is_bounded_in_bytes_too() -> None:
     listeners = Listeners()
-
-    async def main() -> list[Event]:
-        stream = EventStream(listeners)
-        for number in range(10):
-            listeners.publish(ServerLog("one", "info", None, f"{number}" + "x" * 1024 * 1024))
-        listeners.end()
-        return [event async for event in stream]
-
-    events = run(main())
+    stream = EventStream(listeners)
+    for number in range(10):
+        listeners.publish(ServerLog("one", "info", None, f"{number}" + "x" * 1024 * 1024))
+    listeners.end()
+    events = [event async for event in stream]
     assert isinstance(events[0], EventsDropped)
     assert events[0].count >= 6
 
@@ -160,31 +132,23 @@ def test_another_event_loop_is_refused() -> None:
     run(take())
 
 
-def test_a_second_task_that_waits_is_refused_and_the_first_goes_on() -> None:
+async def test_a_second_task_that_waits_is_refused_and_the_first_goes_on() -> None:
     listeners = Listeners()
-
-    async def main() -> Event:
-        stream = EventStream(listeners)
-        first = asyncio.ensure_future(anext(stream))
-        await asyncio.sleep(0)
-        with pytest.raises(RuntimeError, match="another task"):
-            await anext(stream)
-        listeners.publish(updated(1))
-        return await first
-
-    assert run(main()) == updated(1)
+    stream = EventStream(listeners)
+    first = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="another task"):
+        await anext(stream)
+    listeners.publish(updated(1))
+    assert await first == updated(1)
 
 
-def test_a_task_that_was_cancelled_leaves_the_stream_to_the_next() -> None:
+async def test_a_task_that_was_cancelled_leaves_the_stream_to_the_next() -> None:
     listeners = Listeners()
-
-    async def main() -> Event:
-        stream = EventStream(listeners)
-        first = asyncio.ensure_future(anext(stream))
-        await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.wait([first])
-        listeners.publish(updated(1))
-        return await anext(stream)
-
-    assert run(main()) == updated(1)
+    stream = EventStream(listeners)
+    first = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait([first])
+    listeners.publish(updated(1))
+    assert await anext(stream) == updated(1)

@@ -51,18 +51,16 @@ def test_it_has_all_that_the_synchronous_manager_has_with_the_same_parameters() 
     assert parameters(AsyncMCPClientManager.__init__) == parameters(MCPClientManager.__init__)
 
 
-def test_a_call_waits_no_longer_than_its_timeout_for_a_start_that_has_not_begun(
+async def test_a_call_waits_no_longer_than_its_timeout_for_a_start_that_has_not_begun(
     transports: list[FakeTransport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        manager = AsyncMCPClientManager(ONE)
-        manager.sync._engine.registry.reserve("one", MCPClient.from_config("one", ONE["one"]))
-        result = await manager.call_tool("mcp_one_echo", timeout=0.01)
-        assert (result["error_type"], result["delivery"]) == ("server_unavailable", "not_sent")
 
     # Its thread ends the process of a former server of this name first.
     monkeypatch.setattr("gaia.mcp.client.manager_engine._TO_BEGIN_SECONDS", 2 * PATIENCE)
-    asyncio.run(main())
+    manager = AsyncMCPClientManager(ONE)
+    manager.sync._engine.registry.reserve("one", MCPClient.from_config("one", ONE["one"]))
+    result = await manager.call_tool("mcp_one_echo", timeout=0.01)
+    assert (result["error_type"], result["delivery"]) == ("server_unavailable", "not_sent")
 
 
 async def test_a_context_connects_lists_calls_and_disconnects(transports: list[FakeTransport]) -> None:
@@ -149,20 +147,18 @@ class TestCancellation:
         assert manager.list_servers() == []
         assert all(one.channel(1).closed_with_grace is not None for one in silent)
 
-    def test_entering_that_is_cancelled_at_once_leaves_nothing(self, transports: list[FakeTransport]) -> None:
-        async def main() -> None:
-            manager = AsyncMCPClientManager(TWO)
-            task = asyncio.create_task(manager.__aenter__())
-            await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled()
-            assert manager.list_servers() == []
+    async def test_entering_that_is_cancelled_at_once_leaves_nothing(self, transports: list[FakeTransport]) -> None:
 
-        run(main())
+        manager = AsyncMCPClientManager(TWO)
+        task = asyncio.create_task(manager.__aenter__())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert manager.list_servers() == []
         assert all(one.channel(one.starts).closed_with_grace is not None for one in transports if one.starts)
 
-    def test_entering_that_is_cancelled_waits_until_the_servers_have_ended(
+    async def test_entering_that_is_cancelled_waits_until_the_servers_have_ended(
         self, silent: list[FakeTransport], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         may_end = threading.Event()
@@ -177,36 +173,33 @@ class TestCancellation:
 
         monkeypatch.setattr(MCPClientManager, "disconnect_all", slow)
 
-        async def main() -> None:
-            task = asyncio.create_task(AsyncMCPClientManager(ONE).__aenter__())
-            await until(lambda: [one for one in silent if one.starts], 1)
+        task = asyncio.create_task(AsyncMCPClientManager(ONE).__aenter__())
+        await until(lambda: [one for one in silent if one.starts], 1)
+        task.cancel()
+        assert await asyncio.wait([task], timeout=0.05) == (set(), {task})
+        may_end.set()
+        await asyncio.wait([task])
+
+    async def test_a_server_that_was_added_by_a_cancelled_task_is_removed(
+        self, transports: list[FakeTransport]
+    ) -> None:
+
+        async with AsyncMCPClientManager({}) as manager:
+            add, may_add = manager.sync.add_server, threading.Event()
+
+            def slow(*arguments: Any, **options: Any) -> Any:
+                added = add(*arguments, **options)
+                assert may_add.wait(10)
+                return added
+
+            manager.sync.add_server = slow  # type: ignore[method-assign]
+            task = asyncio.create_task(manager.add_server("one", ONE["one"]))
+            await until(manager.list_servers, 1)
             task.cancel()
-            assert await asyncio.wait([task], timeout=0.05) == (set(), {task})
-            may_end.set()
             await asyncio.wait([task])
-
-        run(main())
-
-    def test_a_server_that_was_added_by_a_cancelled_task_is_removed(self, transports: list[FakeTransport]) -> None:
-        async def main() -> None:
-            async with AsyncMCPClientManager({}) as manager:
-                add, may_add = manager.sync.add_server, threading.Event()
-
-                def slow(*arguments: Any, **options: Any) -> Any:
-                    added = add(*arguments, **options)
-                    assert may_add.wait(10)
-                    return added
-
-                manager.sync.add_server = slow  # type: ignore[method-assign]
-                task = asyncio.create_task(manager.add_server("one", ONE["one"]))
-                await until(manager.list_servers, 1)
-                task.cancel()
-                await asyncio.wait([task])
-                may_add.set()
-                while manager.list_servers():
-                    await asyncio.sleep(0.001)
-
-        run(main())
+            may_add.set()
+            while manager.list_servers():
+                await asyncio.sleep(0.001)
 
     async def test_so_is_one_of_a_task_that_is_cancelled_just_before_it_goes_on(
         self, transports: list[FakeTransport]
@@ -245,15 +238,13 @@ class TestReadiness:
         assert manager.sync._engine.readiness._waiting == set()
 
 
-def test_events_of_all_servers_end_when_the_manager_closes(transports: list[FakeTransport]) -> None:
-    async def main() -> list[Event]:
-        manager = AsyncMCPClientManager(TWO)
-        stream = manager.events()
-        async with manager:
-            pass
-        return [event async for event in stream]
+async def test_events_of_all_servers_end_when_the_manager_closes(transports: list[FakeTransport]) -> None:
 
-    events = run(main())
+    manager = AsyncMCPClientManager(TWO)
+    stream = manager.events()
+    async with manager:
+        pass
+    events = [event async for event in stream]
     assert {event.server for event in events if isinstance(event, ToolsChanged)} == {"one", "two"}
     assert [event.new.value for event in events if isinstance(event, StateChanged) and event.server == "two"] == [
         "starting",
@@ -262,15 +253,12 @@ def test_events_of_all_servers_end_when_the_manager_closes(transports: list[Fake
     ]
 
 
-def test_listeners_are_the_synchronous_managers(transports: list[FakeTransport]) -> None:
+async def test_listeners_are_the_synchronous_managers(transports: list[FakeTransport]) -> None:
     told: list[Event] = []
 
-    async def main() -> None:
-        manager = AsyncMCPClientManager(ONE)
-        unsubscribe = manager.subscribe(told.append)
-        async with manager:
-            pass
-        unsubscribe()
-
-    run(main())
+    manager = AsyncMCPClientManager(ONE)
+    unsubscribe = manager.subscribe(told.append)
+    async with manager:
+        pass
+    unsubscribe()
     assert told

@@ -52,84 +52,69 @@ async def cancelled(task: "asyncio.Task[Any]") -> bool:
     return task.cancelled()
 
 
-def test_its_result_is_that_of_the_function_and_the_context_that_of_the_task() -> None:
+async def test_its_result_is_that_of_the_function_and_the_context_that_of_the_task() -> None:
     def work(one: int, *, other: int) -> tuple[int, str, str]:
         return one + other, NAME.get(), threading.current_thread().name
 
-    async def main() -> tuple[int, str, str]:
-        NAME.set("the task's")
-        return await in_thread(work, 1, other=2)
-
-    total, name, thread = asyncio.run(main())
+    NAME.set("the task's")
+    total, name, thread = await in_thread(work, 1, other=2)
     assert (total, name) == (3, "the task's")
     assert thread.startswith("mcp-aio-")
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
-def test_what_the_function_raises_the_task_raises(error: BaseException) -> None:
+async def test_what_the_function_raises_the_task_raises(error: BaseException) -> None:
     def work() -> None:
         raise error
 
-    async def main() -> bool:
-        for waits in (in_thread(work), until_done(work, lambda: None), stopping(work)):
-            with pytest.raises(type(error)):
-                await waits
-        return True
-
-    assert asyncio.run(main())
+    for waits in (in_thread(work), until_done(work, lambda: None), stopping(work)):
+        with pytest.raises(type(error)):
+            await waits
+    assert True
 
 
-def test_a_cancelled_task_does_not_wait_and_the_calls_of_the_function_are_cancelled(held: Held) -> None:
-    async def main() -> bool:
-        task = asyncio.create_task(in_thread(held))
-        await held.has_begun()
-        task.cancel()
-        return await cancelled(task)
+async def test_a_cancelled_task_does_not_wait_and_the_calls_of_the_function_are_cancelled(held: Held) -> None:
 
-    assert asyncio.run(main())
+    task = asyncio.create_task(in_thread(held))
+    await held.has_begun()
+    task.cancel()
+    assert await cancelled(task)
     assert held.cancelled.is_set()
     assert not held.ended.is_set()
 
 
-def test_what_is_cancelled_before_it_begins_never_does(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_cancelled_before_it_begins_never_does(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting: list[Any] = []
     monkeypatch.setattr("gaia.mcp.aio.threads._threads.submit", waiting.append)
     ran: list[str] = []
 
-    async def main() -> None:
-        task = asyncio.create_task(in_thread(lambda: ran.append("ran")))
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-
-    asyncio.run(main())
+    task = asyncio.create_task(in_thread(lambda: ran.append("ran")))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
     waiting[0]()
     assert ran == []
 
 
-def test_until_done_a_cancelled_task_waits_for_the_end_that_it_asks_for(held: Held) -> None:
-    async def main() -> tuple[bool, bool]:
-        task = asyncio.create_task(until_done(held, held.go.set))
-        await held.has_begun()
-        task.cancel()
-        return await cancelled(task), held.ended.is_set()
+async def test_until_done_a_cancelled_task_waits_for_the_end_that_it_asks_for(held: Held) -> None:
 
-    assert asyncio.run(main()) == (True, True)
+    task = asyncio.create_task(until_done(held, held.go.set))
+    await held.has_begun()
+    task.cancel()
+    assert (await cancelled(task), held.ended.is_set()) == (True, True)
     assert held.cancelled.is_set()
 
 
-def test_what_stops_servers_is_done_to_its_end_however_often_the_task_is_cancelled(held: Held) -> None:
-    async def main() -> tuple[bool, bool]:
-        task = asyncio.create_task(stopping(held))
-        await held.has_begun()
-        for _ in range(3):
-            task.cancel()
-            await asyncio.sleep(0)
-        waits = not task.done()
-        held.go.set()
-        return waits, await cancelled(task)
+async def test_what_stops_servers_is_done_to_its_end_however_often_the_task_is_cancelled(held: Held) -> None:
 
-    assert asyncio.run(main()) == (True, True)
+    task = asyncio.create_task(stopping(held))
+    await held.has_begun()
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+    waits = not task.done()
+    held.go.set()
+    assert (waits, await cancelled(task)) == (True, True)
     assert not held.cancelled.is_set()
 
 
@@ -157,18 +142,15 @@ def test_a_loop_that_is_closed_meanwhile_disturbs_no_thread(held: Held) -> None:
     assert held.ended.wait(PATIENCE)
 
 
-def test_many_that_hang_keep_no_other_waiting() -> None:
+async def test_many_that_hang_keep_no_other_waiting() -> None:
     go = threading.Event()
 
-    async def main() -> str:
-        hanging = [asyncio.create_task(in_thread(go.wait, PATIENCE)) for _ in range(50)]
-        ending = [asyncio.create_task(stopping(lambda: go.wait(PATIENCE))) for _ in range(50)]
-        await asyncio.sleep(0)
-        await stopping(lambda: None)
-        name = await in_thread(lambda: "served")
-        assert not go.is_set()
-        go.set()
-        await asyncio.gather(*hanging, *ending)
-        return name
-
-    assert asyncio.run(main()) == "served"
+    hanging = [asyncio.create_task(in_thread(go.wait, PATIENCE)) for _ in range(50)]
+    ending = [asyncio.create_task(stopping(lambda: go.wait(PATIENCE))) for _ in range(50)]
+    await asyncio.sleep(0)
+    await stopping(lambda: None)
+    name = await in_thread(lambda: "served")
+    assert not go.is_set()
+    go.set()
+    await asyncio.gather(*hanging, *ending)
+    assert name == "served"

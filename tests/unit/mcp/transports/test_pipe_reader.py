@@ -106,70 +106,58 @@ async def closed(read: Read) -> None:
     await asyncio.to_thread(read.close)
 
 
-def test_the_thread_reads_until_a_task_makes_a_request() -> None:
-    async def use() -> None:
-        read = Read()
-        assert await read.told(b"first") == read.thread.ident
-        await read.is_read_by_loop()
-        assert read.was_engine == [True] * len(read.was_engine), "no code of the application runs there"
-        assert not on_engine_thread()
-        read.write(b"the end\n")
-        await closed(read)
-        assert read.lines[-1] == b"the end"
-        assert not read.failed.is_open
+async def test_the_thread_reads_until_a_task_makes_a_request() -> None:
 
-    asyncio.run(use())
+    read = Read()
+    assert await read.told(b"first") == read.thread.ident
+    await read.is_read_by_loop()
+    assert read.was_engine == [True] * len(read.was_engine), "no code of the application runs there"
+    assert not on_engine_thread()
+    read.write(b"the end\n")
+    await closed(read)
+    assert read.lines[-1] == b"the end"
+    assert not read.failed.is_open
 
 
-def test_requests_of_the_supervisor_change_nothing() -> None:
-    async def use() -> None:
-        read = Read()
-        await read.is_read_by_loop()
-        read.reader.requested(SimpleNamespace(id=2, bound=True, loop=None))  # type: ignore[arg-type]
-        read.reader.requested(SimpleNamespace(id=None, bound=False, loop=None))  # type: ignore[arg-type]
-        assert await read.told(b"last") == threading.get_ident()
-        await closed(read)
+async def test_requests_of_the_supervisor_change_nothing() -> None:
 
-    asyncio.run(use())
+    read = Read()
+    await read.is_read_by_loop()
+    read.reader.requested(SimpleNamespace(id=2, bound=True, loop=None))  # type: ignore[arg-type]
+    read.reader.requested(SimpleNamespace(id=None, bound=False, loop=None))  # type: ignore[arg-type]
+    assert await read.told(b"last") == threading.get_ident()
+    await closed(read)
 
 
-def test_a_request_of_a_thread_does_not_wait_for_the_loop() -> None:
+async def test_a_request_of_a_thread_does_not_wait_for_the_loop() -> None:
     """It may be made on the loop's own thread, which waits for the answer then."""
-
-    async def use() -> None:
-        read = Read()
-        await read.is_read_by_loop()
-        read.request(None)
-        read.write(b"answer\n")
-        assert wait_until(lambda: b"answer" in read.lines, PATIENCE), "this blocks the loop"
-        assert read.threads[-1] == read.thread.ident
-        await closed(read)
-
-    asyncio.run(use())
+    read = Read()
+    await read.is_read_by_loop()
+    read.request(None)
+    read.write(b"answer\n")
+    assert wait_until(lambda: b"answer" in read.lines, PATIENCE), "this blocks the loop"
+    assert read.threads[-1] == read.thread.ident
+    await closed(read)
 
 
-def test_a_loop_that_is_blocked_leaves_the_reading_to_the_thread_for_a_while() -> None:
+async def test_a_loop_that_is_blocked_leaves_the_reading_to_the_thread_for_a_while() -> None:
     seconds = 0.0
 
-    async def use() -> None:
-        nonlocal seconds
-        read = Read(now=lambda: seconds)
-        for away in (1.0, 2.0, 4.0):
-            await read.is_read_by_loop()
-            read.awaits_answers = True
-            read.reader.look()
-            read.write(b"unread %d\n" % away)
-            assert wait_until(lambda away=away: b"unread %d" % away in read.lines, PATIENCE), "this blocks the loop"
-            seconds += away - 0.1
-            assert await read.told(b"soon %d" % away) == read.thread.ident
-            seconds += 0.2
-            read.awaits_answers = False
-        await closed(read)
-
-    asyncio.run(use())
+    read = Read(now=lambda: seconds)
+    for away in (1.0, 2.0, 4.0):
+        await read.is_read_by_loop()
+        read.awaits_answers = True
+        read.reader.look()
+        read.write(b"unread %d\n" % away)
+        assert wait_until(lambda away=away: b"unread %d" % away in read.lines, PATIENCE), "this blocks the loop"
+        seconds += away - 0.1
+        assert await read.told(b"soon %d" % away) == read.thread.ident
+        seconds += 0.2
+        read.awaits_answers = False
+    await closed(read)
 
 
-def test_the_thread_sleeps_while_no_answer_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_thread_sleeps_while_no_answer_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[float] = []
 
     def look(source: Any, seconds: float) -> None:
@@ -177,28 +165,22 @@ def test_the_thread_sleeps_while_no_answer_is_awaited(monkeypatch: pytest.Monkey
             looks.append(seconds)
         get_within(source, seconds)
 
-    async def use() -> None:
-        read = Read()
-        await read.is_read_by_loop()
-        await until(lambda: read.reader.sleeps)
-        seen = len(looks)
-        assert await read.told(b"what the server says by itself") == threading.get_ident()
-        assert len(looks) == seen
-        read.request(running_loop_work())
-        await until(lambda: len(looks) > seen)
-        await closed(read)
-
     monkeypatch.setattr(pipe_reader, "get_within", look)
-    asyncio.run(use())
+    read = Read()
+    await read.is_read_by_loop()
+    await until(lambda: read.reader.sleeps)
+    seen = len(looks)
+    assert await read.told(b"what the server says by itself") == threading.get_ident()
+    assert len(looks) == seen
+    read.request(running_loop_work())
+    await until(lambda: len(looks) > seen)
+    await closed(read)
 
 
-def test_a_loop_that_is_closed_leaves_the_reading_to_the_thread() -> None:
-    async def use() -> Read:
-        read = Read()
-        await read.is_read_by_loop()
-        return read
+async def test_a_loop_that_is_closed_leaves_the_reading_to_the_thread() -> None:
 
-    read = asyncio.run(use())
+    read = Read()
+    await read.is_read_by_loop()
     read.awaits_answers = True
     read.reader.look()
     read.write(b"later\n")
@@ -206,7 +188,7 @@ def test_a_loop_that_is_closed_leaves_the_reading_to_the_thread() -> None:
     read.close()
 
 
-def test_what_a_server_says_by_itself_is_read_when_the_loop_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_server_says_by_itself_is_read_when_the_loop_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
 
     def look(source: Any, seconds: float) -> None:
@@ -215,14 +197,10 @@ def test_what_a_server_says_by_itself_is_read_when_the_loop_is_closed(monkeypatc
             raise queue.Empty
         get_within(source, seconds)
 
-    async def use() -> Read:
-        read = Read()
-        await read.is_read_by_loop()
-        await until(lambda: read.reader.sleeps)
-        return read
-
     monkeypatch.setattr(pipe_reader, "get_within", look)
-    read = asyncio.run(use())
+    read = Read()
+    await read.is_read_by_loop()
+    await until(lambda: read.reader.sleeps)
     read.write(b"later\n")
     over.set()
     assert wait_until(lambda: b"later" in read.lines, PATIENCE)
@@ -284,20 +262,17 @@ def test_the_copy_for_a_loop_is_closed_when_the_loop_reads_to_the_end_or_is_clos
     assert wait_until(lambda: all(copy.closed for copy in copies), PATIENCE)
 
 
-def test_the_thread_reads_when_there_is_no_descriptor_for_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_thread_reads_when_there_is_no_descriptor_for_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     def dup(_: int) -> int:
         raise OSError(errno.EMFILE, "too many open files")
 
-    async def use() -> None:
-        read = Read()
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "dup", dup)
-            read.request(running_loop_work())
-            for word in (b"one", b"two", b"three"):
-                assert await read.told(word) == read.thread.ident
-        await closed(read)
-
-    asyncio.run(use())
+    read = Read()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "dup", dup)
+        read.request(running_loop_work())
+        for word in (b"one", b"two", b"three"):
+            assert await read.told(word) == read.thread.ident
+    await closed(read)
 
 
 def test_another_loop_reads_when_the_requests_come_from_it_alone() -> None:
@@ -315,57 +290,50 @@ def test_another_loop_reads_when_the_requests_come_from_it_alone() -> None:
     asyncio.run(second(asyncio.run(first())))
 
 
-def test_a_loop_that_reads_no_pipes_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def use() -> None:
-        read, asked = Read(), list[int]()
+async def test_a_loop_that_reads_no_pipes_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
-        def add_reader(descriptor: int, *_: object) -> None:
-            asked.append(descriptor)
-            raise NotImplementedError
+    read, asked = Read(), list[int]()
 
-        with monkeypatch.context() as patched:
-            patched.setattr(asyncio.get_running_loop(), "add_reader", add_reader)
-            read.request(running_loop_work())
-            for word in (b"one", b"two", b"three"):
-                assert await read.told(word) == read.thread.ident
-        assert len(asked) == 1
-        await closed(read)
+    def add_reader(descriptor: int, *_: object) -> None:
+        asked.append(descriptor)
+        raise NotImplementedError
 
-    asyncio.run(use())
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio.get_running_loop(), "add_reader", add_reader)
+        read.request(running_loop_work())
+        for word in (b"one", b"two", b"three"):
+            assert await read.told(word) == read.thread.ident
+    assert len(asked) == 1
+    await closed(read)
 
 
-def test_what_the_thread_takes_over_in_the_middle_comes_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_thread_takes_over_in_the_middle_comes_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipe_reader, "SLICE_LINES", 1)
     words = [b"word %d" % number for number in range(50)]
 
-    async def use() -> None:
-        read = Read()
-        await read.is_read_by_loop()
-        read.write(b"".join(word + b"\n" for word in words))
-        await until(lambda: words[3] in read.lines)
-        read.request(None)
-        assert wait_until(lambda: words[-1] in read.lines, PATIENCE)
-        assert read.lines[-50:] == words
-        assert {read.threads[-1], read.threads[-50]} == {read.thread.ident, threading.get_ident()}
-        await closed(read)
-
-    asyncio.run(use())
+    read = Read()
+    await read.is_read_by_loop()
+    read.write(b"".join(word + b"\n" for word in words))
+    await until(lambda: words[3] in read.lines)
+    read.request(None)
+    assert wait_until(lambda: words[-1] in read.lines, PATIENCE)
+    assert read.lines[-50:] == words
+    assert {read.threads[-1], read.threads[-50]} == {read.thread.ident, threading.get_ident()}
+    await closed(read)
 
 
-def test_an_exception_ends_the_reading_and_not_the_loop(caplog: pytest.LogCaptureFixture) -> None:
-    async def use() -> None:
-        def take(line: bytes) -> None:
-            read._take(line)
-            if line == b"bad":
-                raise ValueError("a mistake of ours")
+async def test_an_exception_ends_the_reading_and_not_the_loop(caplog: pytest.LogCaptureFixture) -> None:
 
-        read = Read(take)
-        await read.is_read_by_loop()
-        read.write(b"bad\n")
-        await until(lambda: read.failed.is_open)
-        await closed(read)
+    def take(line: bytes) -> None:
+        read._take(line)
+        if line == b"bad":
+            raise ValueError("a mistake of ours")
 
-    asyncio.run(use())
+    read = Read(take)
+    await read.is_read_by_loop()
+    read.write(b"bad\n")
+    await until(lambda: read.failed.is_open)
+    await closed(read)
     assert "a mistake of ours" in caplog.text
 
 
@@ -386,49 +354,45 @@ def test_what_the_application_raises_in_a_signal_handler_reaches_it() -> None:
         asyncio.run(use())
 
 
-def test_one_turn_of_the_loop_takes_a_slice_of_what_a_server_writes_at_once() -> None:
-    async def use() -> None:
-        loop, turns = asyncio.get_running_loop(), list[int]()
-        read = Read()
-        await read.is_read_by_loop()
-        earlier = len(read.lines)
+async def test_one_turn_of_the_loop_takes_a_slice_of_what_a_server_writes_at_once() -> None:
 
-        def turn() -> None:
-            turns.append(len(read.lines))
-            if b"the end" not in read.lines:
-                loop.call_soon(turn)
+    loop, turns = asyncio.get_running_loop(), list[int]()
+    read = Read()
+    await read.is_read_by_loop()
+    earlier = len(read.lines)
 
-        read.write(b"".join(b"line %d\n" % number for number in range(200)) + b"the end\n")
-        turn()
-        await until(lambda: b"the end" in read.lines)
-        assert read.lines[earlier:] == [*(b"line %d" % number for number in range(200)), b"the end"], "in its order"
-        # One for the slice, and one for what becomes readable in the same turn.
-        assert max(after - before for before, after in itertools.pairwise(turns)) <= 2 * SLICE_LINES
+    def turn() -> None:
+        turns.append(len(read.lines))
+        if b"the end" not in read.lines:
+            loop.call_soon(turn)
+
+    read.write(b"".join(b"line %d\n" % number for number in range(200)) + b"the end\n")
+    turn()
+    await until(lambda: b"the end" in read.lines)
+    assert read.lines[earlier:] == [*(b"line %d" % number for number in range(200)), b"the end"], "in its order"
+    # One for the slice, and one for what becomes readable in the same turn.
+    assert max(after - before for before, after in itertools.pairwise(turns)) <= 2 * SLICE_LINES
+    await closed(read)
+
+
+async def test_servers_that_write_at_once_are_read_by_turns() -> None:
+
+    order, seconds = list[bytes](), 0.0
+
+    def take(read: Read, line: bytes) -> None:
+        nonlocal seconds
+        read._take(line)
+        if line in (b"a", b"b", b"c"):
+            seconds += SLICE_SECONDS
+            order.append(line)
+
+    reads: list[Read] = []
+    for number in range(3):
+        reads.append(Read(lambda line, number=number: take(reads[number], line), lambda: seconds))
+        await reads[-1].is_read_by_loop()
+    for read, line in zip(reads, (b"a\n", b"b\n", b"c\n"), strict=True):
+        read.write(line * 20)
+    await until(lambda: len(order) == 60)
+    assert {*order[15:18]} == {b"a", b"b", b"c"}
+    for read in reads:
         await closed(read)
-
-    asyncio.run(use())
-
-
-def test_servers_that_write_at_once_are_read_by_turns() -> None:
-    async def use() -> None:
-        order, seconds = list[bytes](), 0.0
-
-        def take(read: Read, line: bytes) -> None:
-            nonlocal seconds
-            read._take(line)
-            if line in (b"a", b"b", b"c"):
-                seconds += SLICE_SECONDS
-                order.append(line)
-
-        reads: list[Read] = []
-        for number in range(3):
-            reads.append(Read(lambda line, number=number: take(reads[number], line), lambda: seconds))
-            await reads[-1].is_read_by_loop()
-        for read, line in zip(reads, (b"a\n", b"b\n", b"c\n"), strict=True):
-            read.write(line * 20)
-        await until(lambda: len(order) == 60)
-        assert {*order[15:18]} == {b"a", b"b", b"c"}
-        for read in reads:
-            await closed(read)
-
-    asyncio.run(use())

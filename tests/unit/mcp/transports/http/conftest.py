@@ -1,6 +1,7 @@
 """Scripted servers, and clients of them."""
 
 import contextlib
+import queue
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,8 @@ from gaia.http.request import HttpSettings
 from gaia.http.response import Response
 from gaia.http.response_parser import ResponseParser
 from gaia.mcp import MCPClient
-from tests.servers.http_server import LEGACY, MODERN, ScriptedServer
+from tests.servers.http_server import LEGACY, MODERN, Exchange, ScriptedServer
+from tests.unit.http.conftest import certificate, io, server_side  # noqa: F401 - fixtures
 
 ERAS = pytest.mark.parametrize("era", [LEGACY, MODERN])
 TEXT = {"content": [{"type": "text", "text": "hi"}]}
@@ -44,6 +46,29 @@ def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if re.search("gaia-http|-http-login", thread.name)]
 
 
+class Hang:
+    """Calls that are never ended: after `begin`, which may answer, the server waits until the client leaves."""
+
+    def __init__(
+        self, server: ScriptedServer, begin: Callable[[Exchange], object] = bool, method: str = "tools/call"
+    ) -> None:
+        self.reached: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.left: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._begin = begin
+        server.on[method] = self._hang
+
+    def _hang(self, exchange: Exchange) -> None:
+        self._begin(exchange)
+        self.reached.put(None)
+        self.left.put(exchange.wait_for_client_to_leave())
+
+
+def answer_in_a_stream(exchange: Exchange) -> None:
+    """Say the answer, and do not end the stream."""
+    exchange.begin_stream()
+    exchange.event(exchange.answer(TEXT))
+
+
 @pytest.fixture
 def serve(no_leaks: None) -> Iterator[Serve]:
     """Start a scripted server: the keywords are the fields of `ScriptedServer`."""
@@ -63,3 +88,15 @@ def connect(serve: Serve) -> Iterator[Connect]:
             return client
 
         yield connected
+
+
+@pytest.fixture
+def server(serve: Serve) -> ScriptedServer:
+    """A server of the handshake era that does what it should."""
+    return serve()
+
+
+@pytest.fixture
+def client(connect: Connect, server: ScriptedServer) -> MCPClient:
+    """Connected to `server`."""
+    return connect(server)

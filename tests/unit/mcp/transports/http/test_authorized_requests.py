@@ -17,7 +17,7 @@ from gaia.mcp.errors import NeedsAuthorization
 from gaia.mcp.transports.http.authorized_requests import AuthorizedRequests
 from gaia.runtime.threads import DaemonPool
 from tests.servers.http_server import PATIENCE, Exchange, ScriptedServer
-from tests.unit.http.conftest import BlockingResponse, io, on_io  # noqa: F401 - a fixture
+from tests.unit.http.conftest import BlockingResponse, on_io
 from tests.unit.mcp.transports.http.conftest import Serve
 
 Flow = Generator[str | None, tuple[int, str | None], None]
@@ -80,7 +80,7 @@ def post(
     request: pytest.FixtureRequest,
     connection: HttpConnection,
     threads: DaemonPool,
-    io: IoThread,  # noqa: F811
+    io: IoThread,
 ) -> Callable[..., BlockingResponse]:
     """Send a message. With the I/O thread, what the authorization does runs on other threads."""
 

@@ -29,7 +29,7 @@ from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.handover import on_engine_thread
 from tests.interruption import Interruption, places, raise_within
 from tests.servers.http_server import LEGACY, PATIENCE, Exchange, ScriptedServer
-from tests.unit.mcp.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
+from tests.unit.mcp.transports.http.conftest import ERAS, TEXT, Connect, Hang, Serve, text_of, threads
 from tests.waiting import wait_until
 
 Json = dict[str, Any]
@@ -38,8 +38,8 @@ Json = dict[str, Any]
 def channel_of(client: MCPClient) -> HttpChannel:
     transport = client.transport
     assert isinstance(transport, HttpTransport)
-    assert transport._channel is not None
-    return transport._channel  # type: ignore[return-value]
+    assert isinstance(transport._channel, HttpChannel)
+    return transport._channel
 
 
 def holds_nothing(client: MCPClient) -> bool:
@@ -86,22 +86,6 @@ def caller() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-class Hang:
-    """Calls that are never answered."""
-
-    def __init__(self, server: ScriptedServer, *, streaming: bool = False) -> None:
-        self.reached: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self.left: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._streaming = streaming
-        server.on["tools/call"] = self._hang
-
-    def _hang(self, exchange: Exchange) -> None:
-        if self._streaming:
-            exchange.begin_stream()
-        self.reached.put(None)
-        self.left.put(exchange.wait_for_client_to_leave())
-
-
 class TestWhoMakesIt:
     @ERAS
     def test_the_caller_that_waits(self, era: str, serve: Serve, connect: Connect, senders: list[int]) -> None:
@@ -114,8 +98,7 @@ class TestWhoMakesIt:
 
         assert wait_until(is_made_here)
 
-    def test_the_io_thread_if_nothing_waits(self, serve: Serve, connect: Connect, senders: list[int]) -> None:
-        client = connect(serve())
+    def test_the_io_thread_if_nothing_waits(self, client: MCPClient, senders: list[int]) -> None:
         client.submit_tool("echo", {}).result(PATIENCE)
         client.call_tool("echo", {}, on_progress=lambda *_: None)
         assert len(senders) == 2
@@ -157,10 +140,9 @@ class TestWhoMakesIt:
         assert threading.get_ident() not in connecting
 
     def test_the_io_thread_if_the_connection_has_just_ended(
-        self, serve: Serve, connect: Connect, connecting: list[int], monkeypatch: pytest.MonkeyPatch
+        self, client: MCPClient, connecting: list[int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It was still there when the caller borrowed it."""
-        client = connect(serve())
         channel = channel_of(client)
         assert wait_until(lambda: len(channel._idle._idle) > 0)
         take_open = channel._idle.take_open
@@ -208,7 +190,7 @@ class TestWhatEndsIt:
         self, era: str, streaming: bool, serve: Serve, connect: Connect, caller: ThreadPoolExecutor
     ) -> None:
         server = serve(era=era)
-        client, scope, hang = connect(server), CancelScope(), Hang(server, streaming=streaming)
+        client, scope, hang = connect(server), CancelScope(), Hang(server, Exchange.begin_stream if streaming else bool)
 
         def call() -> Json:
             with scope.entered():
@@ -226,17 +208,7 @@ class TestWhatEndsIt:
         assert not client.call_tool("echo", {}).is_error
         assert wait_until(lambda: holds_nothing(client))
 
-    def test_it_times_out(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client, hang = connect(server), Hang(server)
-        result = client.call_tool("echo", {}, timeout=1)
-        assert (result["error_type"], result["delivery"]) == ("timeout", "unknown")
-        assert hang.left.get(timeout=PATIENCE)
-        assert wait_until(lambda: holds_nothing(client))
-
-    def test_progress_gives_it_more_time(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
+    def test_progress_gives_it_more_time(self, server: ScriptedServer, client: MCPClient) -> None:
 
         def work(exchange: Exchange) -> None:
             token = exchange.seen.body["params"]["_meta"]["progressToken"]
@@ -251,9 +223,10 @@ class TestWhatEndsIt:
         server.on["tools/call"] = work
         assert client.call_tool("echo", {}, timeout=1.5, reset_timeout_on_progress=True) == TEXT
 
-    def test_the_client_is_disconnected(self, serve: Serve, connect: Connect, caller: ThreadPoolExecutor) -> None:
-        server = serve()
-        client, hang = connect(server), Hang(server)
+    def test_the_client_is_disconnected(
+        self, server: ScriptedServer, client: MCPClient, caller: ThreadPoolExecutor
+    ) -> None:
+        hang = Hang(server)
         future = caller.submit(client.call_tool, "echo", {}, timeout=60)
         hang.reached.get(timeout=PATIENCE)
         client.disconnect()
@@ -286,10 +259,8 @@ class TestWhatEndsIt:
         client.disconnect()
 
     def test_a_connection_that_the_server_closed_meanwhile_is_not_used(
-        self, serve: Serve, connect: Connect, senders: list[int]
+        self, server: ScriptedServer, client: MCPClient, senders: list[int]
     ) -> None:
-        server = serve()
-        client = connect(server)
 
         def answer_and_close(exchange: Exchange) -> None:
             exchange.json(exchange.answer(TEXT))
@@ -362,9 +333,8 @@ class TestAnotherChannel:
 
 
 class TestTheRestOfAStream:
-    def test_the_answer_is_there_before_the_end(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client, ports = connect(server), []
+    def test_the_answer_is_there_before_the_end(self, server: ScriptedServer, client: MCPClient) -> None:
+        ports = []
         go, ended = threading.Event(), threading.Event()
 
         def stream(exchange: Exchange) -> None:
@@ -384,9 +354,7 @@ class TestTheRestOfAStream:
         assert client.call_tool("echo", {}) == TEXT
         assert ports[0] == ports[1], "its end was read, so the connection was used again"
 
-    def test_what_comes_after_the_answer_arrives_too(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
+    def test_what_comes_after_the_answer_arrives_too(self, server: ScriptedServer, client: MCPClient) -> None:
         go = threading.Event()
 
         def stream(exchange: Exchange) -> None:
@@ -401,34 +369,35 @@ class TestTheRestOfAStream:
         go.set()
         assert wait_until(lambda: any(seen.body.get("id") == "late" for seen in list(server.seen)))
 
-    def test_a_stream_that_breaks_is_continued_on_another_thread(
-        self, serve: Serve, connect: Connect, senders: list[int]
+    def test_a_stream_that_breaks_is_continued_where_it_broke_on_another_thread(
+        self, server: ScriptedServer, client: MCPClient, senders: list[int]
     ) -> None:
-        server = serve()
-        client = connect(server)
         call: list[Any] = []
 
         def begin(exchange: Exchange) -> None:
             call.append(exchange.id)
             exchange.begin_stream()
-            exchange.event("", id="7", retry="10")
+            exchange.event("", id="7", retry="300")
             exchange.end_stream()
+            call.append(time.monotonic())
+
+        def go_on(exchange: Exchange) -> None:
+            call.append(time.monotonic())
+            exchange.stream({"jsonrpc": "2.0", "id": call[0], "result": TEXT})
 
         assert server.wait_for("GET")
-        server.on |= {
-            "tools/call": begin,
-            "GET": lambda exchange: exchange.stream({"jsonrpc": "2.0", "id": call[0], "result": TEXT}),
-        }
+        server.on |= {"tools/call": begin, "GET": go_on}
         assert client.call_tool("echo", {}) == TEXT
+        assert server.of("GET")[-1].headers["last-event-id"] == "7"
+        assert 0.25 < call[2] - call[1] < 0.6
         assert len(senders) == 1
         assert wait_until(lambda: holds_nothing(client))
 
 
 class TestTheCallersLocks:
-    def test_a_log_handler_may_wait_for_one(self, serve: Serve, connect: Connect) -> None:
+    def test_a_log_handler_may_wait_for_one(self, server: ScriptedServer, client: MCPClient) -> None:
         """The caller holds it while it calls."""
-        server = serve()
-        client, lock = connect(server), threading.Lock()
+        lock = threading.Lock()
         told: queue.SimpleQueue[str] = queue.SimpleQueue()
 
         class Handler(logging.Handler):
@@ -453,9 +422,8 @@ class TestTheCallersLocks:
         finally:
             root.removeHandler(handler)
 
-    def test_what_the_application_logs_afterwards_is_its_own(self, serve: Serve, connect: Connect) -> None:
+    def test_what_the_application_logs_afterwards_is_its_own(self, client: MCPClient) -> None:
 
-        client = connect(serve())
         client.call_tool("echo", {})
         assert not on_engine_thread()
 
@@ -465,14 +433,25 @@ class Stop(TimeoutError):
 
 
 @contextlib.contextmanager
-def on_signal(handler: Callable[[], object]) -> Iterator[Callable[[], None]]:
-    """Gives what sends this process's main thread a signal, for which `handler` runs."""
+def on_signal(handler: Callable[[], object], wait: Callable[[], object] = bool) -> Iterator[Callable[[], None]]:
+    """Send the main thread a signal after `wait`, for which `handler` runs; gives what sends one more."""
     before = signal.signal(signal.SIGUSR1, lambda *_: handler())
     main = threading.main_thread().ident
     assert main is not None
+
+    def kill() -> None:
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    def interrupt() -> None:
+        wait()
+        kill()
+
+    helper = threading.Thread(target=interrupt)
+    helper.start()
     try:
-        yield lambda: signal.pthread_kill(main, signal.SIGUSR1)
+        yield kill
     finally:
+        helper.join()
         signal.signal(signal.SIGUSR1, before)
 
 
@@ -487,62 +466,31 @@ class TestSignals:
         if threading.current_thread() is not threading.main_thread():
             pytest.skip("handlers run in the main thread only")
 
-    def test_an_exception_of_a_handler_ends_it(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client, hang = connect(server), Hang(server)
-        with on_signal(stop) as kill:
-
-            def interrupt() -> None:
-                hang.reached.get(timeout=PATIENCE)
-                kill()
-
-            helper = threading.Thread(target=interrupt)
-            helper.start()
-            with pytest.raises(Stop):
-                client.call_tool("echo", {}, timeout=60)
-            helper.join()
+    def test_an_exception_of_a_handler_ends_it(self, server: ScriptedServer, client: MCPClient) -> None:
+        hang = Hang(server)
+        with on_signal(stop, lambda: hang.reached.get(timeout=PATIENCE)), pytest.raises(Stop):
+            client.call_tool("echo", {}, timeout=60)
         server.wait_for("notifications/cancelled")
         assert hang.left.get(timeout=PATIENCE)
         del server.on["tools/call"]
         assert not client.call_tool("echo", {}).is_error
         assert wait_until(lambda: holds_nothing(client))
 
-    def test_a_handler_may_disconnect(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client, hang = connect(server), Hang(server)
-        with on_signal(client.disconnect) as kill:
-
-            def interrupt() -> None:
-                hang.reached.get(timeout=PATIENCE)
-                kill()
-
-            helper = threading.Thread(target=interrupt)
-            helper.start()
+    def test_a_handler_may_disconnect(self, server: ScriptedServer, client: MCPClient) -> None:
+        hang = Hang(server)
+        with on_signal(client.disconnect, lambda: hang.reached.get(timeout=PATIENCE)):
             assert "closed" in client.call_tool("echo", {}, timeout=60)["error"]
-            helper.join()
         assert client.state is ServerState.CLOSED
         assert hang.left.get(timeout=PATIENCE)
         assert threads() == []
 
-    def test_a_handler_may_cancel_it(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client, hang, scope = connect(server), Hang(server), CancelScope()
-        with on_signal(scope.cancel) as kill:
-
-            def interrupt() -> None:
-                hang.reached.get(timeout=PATIENCE)
-                kill()
-
-            helper = threading.Thread(target=interrupt)
-            helper.start()
-            with scope.entered():
-                assert client.call_tool("echo", {}, timeout=60)["error_type"] == "cancelled"
-            helper.join()
+    def test_a_handler_may_cancel_it(self, server: ScriptedServer, client: MCPClient) -> None:
+        hang, scope = Hang(server), CancelScope()
+        with on_signal(scope.cancel, lambda: hang.reached.get(timeout=PATIENCE)), scope.entered():
+            assert client.call_tool("echo", {}, timeout=60)["error_type"] == "cancelled"
         assert hang.left.get(timeout=PATIENCE)
 
-    def test_a_handler_may_call(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
+    def test_a_handler_may_call(self, server: ScriptedServer, client: MCPClient) -> None:
         reached, go = threading.Event(), threading.Event()
         inner: list[Json] = []
 
@@ -558,16 +506,8 @@ class TestSignals:
             go.set()
 
         server.on["tools/call"] = answer
-        with on_signal(call) as kill:
-
-            def interrupt() -> None:
-                assert reached.wait(PATIENCE)
-                kill()
-
-            helper = threading.Thread(target=interrupt)
-            helper.start()
+        with on_signal(call, lambda: reached.wait(PATIENCE)):
             assert client.call_tool("echo", {"text": "outer"}, timeout=PATIENCE) == TEXT
-            helper.join()
         assert inner == [TEXT, TEXT]
         assert wait_until(lambda: holds_nothing(client))
 

@@ -15,7 +15,17 @@ from gaia.mcp.supervision.events import Event, ServerState, StateChanged
 from gaia.mcp.transports.http.transport import HttpTransport
 from tests.servers.http_server import LEGACY, MODERN, Exchange, ScriptedServer
 from tests.unit.mcp.protocol.test_request_headers import REGION, marked, schema
-from tests.unit.mcp.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
+from tests.unit.mcp.transports.http.conftest import (
+    ERAS,
+    TEXT,
+    Connect,
+    Hang,
+    Serve,
+    answer_in_a_stream,
+    text_of,
+    threads,
+)
+from tests.unit.mcp.transports.http.test_callers_exchange import holds_nothing
 from tests.waiting import PATIENCE, wait_until
 
 QUICK = {"initialDelay": 0.05, "maxDelay": 0.1}
@@ -82,24 +92,26 @@ class TestSubscriptions:
         assert wait_until(lambda: client.state is ServerState.RESTARTING)
         client.disconnect()
 
-    def test_what_comes_on_it_is_noticed(self, serve: Serve, connect: Connect) -> None:
+    def test_what_comes_on_it_is_noticed_and_it_takes_no_connection_from_calls(self, serve: Serve) -> None:
         server = serve(era=MODERN, changes={"listChanged": True})
-        changed = threading.Event()
+        listening, changed = threading.Event(), threading.Event()
 
         def listen(exchange: Exchange) -> None:
             meta = {"_meta": {"io.modelcontextprotocol/subscriptionId": exchange.id}}
             exchange.begin_stream()
             exchange.event({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": meta})
+            listening.set()
             changed.wait(PATIENCE)
             exchange.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": meta})
             exchange.wait_for_client_to_leave()
 
         server.on["subscriptions/listen"] = listen
-        client = connect(server)
-        server.wait_for("subscriptions/listen")
-        server.tools.append({"name": "new", "inputSchema": {"type": "object"}})
-        changed.set()
-        assert wait_until(lambda: "new" in [tool.name for tool in client.list_tools()])
+        with MCPClient("web", HttpTransport(server.url, max_connections=1)) as client:
+            assert listening.wait(PATIENCE)
+            assert text_of(client.call_tool("echo", {"text": "hi"}, timeout=5)) == "hi"
+            server.tools.append({"name": "new", "inputSchema": {"type": "object"}})
+            changed.set()
+            assert wait_until(lambda: "new" in [tool.name for tool in client.list_tools()])
 
 
 class TestGivingUp:
@@ -109,17 +121,10 @@ class TestGivingUp:
     @pytest.mark.parametrize("streaming", [False, True])
     def test_a_call_that_times_out(self, era: str, streaming: bool, serve: Serve, connect: Connect) -> None:
         server = serve(era=era)
-        client = connect(server)
-        left: list[bool] = []
-
-        def hang(exchange: Exchange) -> None:
-            if streaming:
-                exchange.begin_stream()
-            left.append(exchange.wait_for_client_to_leave())
-
-        server.on["tools/call"] = hang
-        assert client.call_tool("echo", {}, timeout=0.2)["error_type"] == "timeout"
-        assert wait_until(lambda: left == [True])
+        client, hang = connect(server), Hang(server, Exchange.begin_stream if streaming else bool)
+        result = client.call_tool("echo", {}, timeout=0.2)
+        assert (result["error_type"], result["delivery"]) == ("timeout", "unknown")
+        assert hang.left.get(timeout=PATIENCE)
         # Closing the stream is the notice in the stateless era; before, there is one to be sent.
         if era == LEGACY:
             notice = server.wait_for("notifications/cancelled")
@@ -128,10 +133,9 @@ class TestGivingUp:
             assert "notifications/cancelled" not in server.methods()
         del server.on["tools/call"]
         assert not client.call_tool("echo", {}).is_error
+        assert wait_until(lambda: holds_nothing(client))
 
-    def test_a_server_that_takes_no_more_bytes(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
+    def test_a_server_that_takes_no_more_bytes(self, server: ScriptedServer, client: MCPClient) -> None:
         assert wait_until(lambda: bool(server.of("GET")))
         stop = threading.Event()
         server.stop_reading = stop
@@ -152,27 +156,22 @@ class TestGivingUp:
         assert "closed" in str(future.exception(PATIENCE))
         assert threads() == []
 
-    def test_a_probe_that_is_not_answered(self, serve: Serve, connect: Connect) -> None:
-        left: list[bool] = []
-        server = serve(on={"server/discover": lambda exchange: left.append(exchange.wait_for_client_to_leave())})
-        client = connect(server, probeTimeout=0.2)
-        assert client.protocol_version == LEGACY
-        assert wait_until(lambda: left == [True])
+    def test_a_probe_that_is_not_answered(self, server: ScriptedServer, connect: Connect) -> None:
+        hang = Hang(server, method="server/discover")
+        assert connect(server, probeTimeout=0.2).protocol_version == LEGACY
+        assert hang.left.get(timeout=PATIENCE)
 
-    def test_streams_that_stay_open_after_the_answer_do_not_pile_up(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
-
-        def stay(exchange: Exchange) -> None:
-            exchange.begin_stream()
-            exchange.event(exchange.answer(TEXT))
-            exchange.wait_for_client_to_leave()
-
-        server.on["tools/call"] = stay
-        for _ in range(12):
-            assert client.call_tool("echo", {}) == TEXT
-        # Two for calls, four for ends of streams, one each for notifications, the server's own stream and deadlines.
-        assert wait_until(lambda: len(threads()) <= 9)
+    @pytest.mark.parametrize("max_connections", [1, 100])
+    def test_streams_that_stay_open_after_the_answer_neither_pile_up_nor_take_a_connection_from_calls(
+        self, max_connections: int, server: ScriptedServer
+    ) -> None:
+        with MCPClient("web", HttpTransport(server.url, max_connections=max_connections)) as client:
+            hang = Hang(server, answer_in_a_stream)
+            for _ in range(12):
+                assert client.call_tool("echo", {}, timeout=5) == TEXT
+            # Two for calls, four for ends of streams, one each for notifications, the server's stream and deadlines.
+            assert wait_until(lambda: len(threads()) <= 9)
+            assert all(hang.left.get(timeout=PATIENCE) for _ in range(8))
 
 
 class TestSessions:
@@ -187,10 +186,8 @@ class TestSessions:
         assert (client.status.generation, client.status.restarts) == (2, 1)
 
     def test_calls_that_the_server_is_still_working_on_are_not_lost_with_it(
-        self, serve: Serve, connect: Connect
+        self, server: ScriptedServer, client: MCPClient
     ) -> None:
-        server = serve()
-        client = connect(server)
         working, forgotten = threading.Event(), threading.Event()
 
         def work(exchange: Exchange) -> None:
@@ -264,76 +261,32 @@ class TestTheServer:
         client.disconnect()
 
 
-class TestOneConnection:
-    def test_listening_takes_none_from_calls(self, serve: Serve) -> None:
-        server = serve(era=MODERN, changes={"listChanged": True})
-        listening = threading.Event()
+@pytest.mark.parametrize("drip", [None, b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"])
+def test_the_answer_to_the_goodbye_is_not_waited_for(
+    drip: bytes | None, server: ScriptedServer, client: MCPClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gaia.mcp.transports.http.channel._DELETE_SECONDS", 0.2)
+    left: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
-        def listen(exchange: Exchange) -> None:
-            exchange.begin_stream()
-            acknowledged = {"_meta": {"io.modelcontextprotocol/subscriptionId": exchange.id}}
-            method = "notifications/subscriptions/acknowledged"
-            exchange.event({"jsonrpc": "2.0", "method": method, "params": acknowledged})
-            listening.set()
-            exchange.wait_for_client_to_leave()
+    def go_on(exchange: Exchange) -> None:
+        connection = exchange._handler.connection
+        exchange._handler.close_connection = True
+        if drip is None:
+            left.put(exchange.wait_for_client_to_leave())
+            return
+        try:
+            connection.sendall(drip)
+            for _ in range(200):
+                connection.sendall(b"x")
+                server.stopping.wait(0.05)
+            left.put(False)
+        except OSError:
+            left.put(True)
 
-        server.on["subscriptions/listen"] = listen
-        with MCPClient("web", HttpTransport(server.url, max_connections=1)) as client:
-            assert listening.wait(PATIENCE)
-            assert text_of(client.call_tool("echo", {"text": "hi"}, timeout=5)) == "hi"
-
-    def test_nor_does_a_stream_that_goes_on_after_its_answer(self, serve: Serve) -> None:
-        server = serve()
-
-        def go_on(exchange: Exchange) -> None:
-            exchange.begin_stream()
-            exchange.event(exchange.answer(TEXT))
-            exchange.wait_for_client_to_leave()
-
-        with MCPClient("web", HttpTransport(server.url, max_connections=1)) as client:
-            server.on["tools/call"] = go_on
-            assert client.call_tool("echo", {}, timeout=5) == TEXT
-            assert client.call_tool("echo", {}, timeout=5) == TEXT
-
-
-class TestLeaving:
-    @pytest.mark.parametrize("drip", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"])
-    def test_the_answer_to_the_goodbye_is_not_waited_for(
-        self, drip: bytes, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("gaia.mcp.transports.http.channel._DELETE_SECONDS", 0.2)
-        server = serve()
-        client = connect(server)
-        left: queue.SimpleQueue[bool] = queue.SimpleQueue()
-
-        def go_on(exchange: Exchange) -> None:
-            connection = exchange._handler.connection
-            exchange._handler.close_connection = True
-            try:
-                connection.sendall(drip)
-                for _ in range(200):
-                    connection.sendall(b"x")
-                    server.stopping.wait(0.05)
-                left.put(False)
-            except OSError:
-                left.put(True)
-
-        server.on["DELETE"] = go_on
-        client.disconnect()
-        assert threads() == []
-        assert left.get(timeout=PATIENCE), "the client went away before the end"
-
-    def test_one_that_is_never_answered_is_given_up(
-        self, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("gaia.mcp.transports.http.channel._DELETE_SECONDS", 0.1)
-        server = serve()
-        client = connect(server)
-        left: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        server.on["DELETE"] = lambda exchange: left.put(exchange.wait_for_client_to_leave())
-        client.disconnect()
-        assert left.get(timeout=PATIENCE)
-        assert threads() == []
+    server.on["DELETE"] = go_on
+    client.disconnect()
+    assert threads() == []
+    assert left.get(timeout=PATIENCE), "the client went away before the end"
 
 
 def test_a_server_that_asks_and_takes_no_answers_fills_no_memory(

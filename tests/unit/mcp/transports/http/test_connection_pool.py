@@ -10,7 +10,6 @@ import pytest
 from gaia.http.connection import HttpConnection
 from gaia.http.io_thread import IoThread
 from gaia.mcp.transports.http.connection_pool import ConnectionLimit, IdleConnections
-from tests.unit.http.conftest import io  # noqa: F401 - a fixture
 from tests.waiting import PATIENCE, wait_until
 
 
@@ -29,7 +28,7 @@ class FakeConnection:
 class Setting:
     """The connections of a server, and a limit to their number."""
 
-    def __init__(self, limit: int, io: IoThread, idle_seconds: float) -> None:  # noqa: F811
+    def __init__(self, limit: int, io: IoThread, idle_seconds: float) -> None:
         self.connections: list[FakeConnection] = []
         self.idle = IdleConnections(self._new_connection, io, idle_seconds)  # type: ignore[arg-type]
         self.limit = ConnectionLimit(limit, self.idle, io)
@@ -60,7 +59,7 @@ Setup = Callable[..., Setting]
 
 
 @pytest.fixture
-def setup(io: IoThread) -> Iterator[Setup]:  # noqa: F811
+def setup(io: IoThread) -> Iterator[Setup]:
     made: list[Setting] = []
 
     def make(limit: int = 1, idle_seconds: float = PATIENCE) -> Setting:

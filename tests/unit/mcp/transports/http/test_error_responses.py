@@ -18,7 +18,7 @@ from gaia.mcp.protocol.request_headers import RequestHeaders
 from gaia.mcp.rpc.channel import Frame
 from gaia.mcp.transports.http import error_responses
 from gaia.mcp.transports.http.http_session import SESSION_ID, HttpSession, is_stateless
-from tests.servers.http_server import LEGACY, MODERN, Exchange
+from tests.servers.http_server import LEGACY, MODERN, Exchange, ScriptedServer
 from tests.unit.mcp.transports.http.conftest import TEXT, Connect, Serve, a_response
 
 MAX_ERROR_BYTES = 64 * 1024
@@ -109,9 +109,7 @@ class TestRefusal:
         for location in ("", "http://[", "ftp://host/"):
             assert "it redirects to nowhere" in refusal(response(302, Location=location)).message
 
-    def test_one_that_nobody_is_let_in_for_says_how_to_log_in(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
+    def test_one_that_nobody_is_let_in_for_says_how_to_log_in(self, server: ScriptedServer, client: MCPClient) -> None:
         server.on["tools/call"] = lambda exchange: exchange.body(b"", status=401)
         result = client.call_tool("echo", {})
         assert (result["error_type"], result["delivery"]) == ("needs_authorization", "not_sent")
@@ -160,10 +158,8 @@ class TestForgottenSession:
         server.on["tools/call"] = example
         assert client.call_tool("echo", {}) == TEXT
 
-    def test_a_server_that_answers_the_call_has_read_it(self, serve: Serve, connect: Connect) -> None:
+    def test_a_server_that_answers_the_call_has_read_it(self, server: ScriptedServer, client: MCPClient) -> None:
         """It may have acted, so the call is not made again."""
-        server = serve()
-        client = connect(server)
         error = "the database session has expired"
         server.on["tools/call"] = lambda exchange: exchange.json(exchange.error(-32000, error), status=400)
         result = client.call_tool("echo", {})
@@ -248,9 +244,9 @@ def test_only_a_server_that_may_not_ask_is_stateless(negotiated: NegotiatedProto
 
 
 class TestWhatIsSent:
-    def test_a_session_is_named_in_all_that_follows_its_beginning(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
+    def test_a_session_is_named_in_all_that_follows_its_beginning(
+        self, server: ScriptedServer, client: MCPClient
+    ) -> None:
         client.call_tool("echo", {})
         server.wait_for("GET")
         client.disconnect()
@@ -302,28 +298,3 @@ class TestBeginning:
         assert not client.connect()
         assert "it has 5000 characters" in str(client.last_error)
         client.disconnect()
-
-
-def test_only_as_many_cookies_are_kept_as_a_request_can_repeat(serve: Serve, connect: Connect) -> None:
-    server = serve()
-
-    def set_cookies(exchange: Exchange) -> None:
-        number = len(server.of("tools/call"))
-        handler = exchange._handler
-        handler.send_response(200)
-        for cookie in range(20):
-            handler.send_header("Set-Cookie", f"c{number}-{cookie}={'x' * 100}")
-        handler.send_header("Set-Cookie", "c1-0=new")
-        data = json.dumps(exchange.answer(TEXT)).encode()
-        handler.send_header("Content-Type", "application/json")
-        handler.send_header("Content-Length", str(len(data)))
-        handler.end_headers()
-        handler.wfile.write(data)
-
-    client = connect(server)
-    server.on["tools/call"] = set_cookies
-    for _ in range(20):
-        client.call_tool("echo", {})
-    sent = server.of("tools/call")[-1].headers["cookie"]
-    assert "c1-0=new" in sent
-    assert 4000 < len(sent) < 9000

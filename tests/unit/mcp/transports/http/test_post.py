@@ -30,7 +30,7 @@ from gaia.mcp.transports.http.post import Post
 from gaia.mcp.transports.http.transport import HttpTransport
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.threads import DaemonPool
-from tests.servers.http_server import ENDLESS, MODERN, Exchange
+from tests.servers.http_server import ENDLESS, MODERN, Exchange, ScriptedServer
 from tests.unit.mcp.protocol.test_request_headers import REGION, schema
 from tests.unit.mcp.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
 from tests.waiting import PATIENCE
@@ -45,9 +45,9 @@ class TestAnswers:
         result = client.call_tool("echo", {})
         assert (result["error_type"], result["code"]) == ("jsonrpc", -32602)
 
-    def test_an_error_without_our_id_is_the_answer_to_the_request(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
+    def test_an_error_without_our_id_is_the_answer_to_the_request(
+        self, server: ScriptedServer, client: MCPClient
+    ) -> None:
         server.on["tools/call"] = lambda exchange: exchange.json(exchange.error(-32600, "no") | {"id": None}, 400)
         assert client.call_tool("echo", {})["code"] == -32600
 
@@ -109,31 +109,7 @@ class TestOneRequest:
         first, second = server.of("tools/call")
         assert first.body["id"] != second.body["id"]
 
-    def test_a_stream_that_breaks_is_continued_where_it_broke(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
-        call: list[Any] = []
-
-        def begin(exchange: Exchange) -> None:
-            call.append(exchange.id)
-            exchange.begin_stream()
-            exchange.event("", id="7", retry="300")
-            exchange.end_stream()
-            call.append(time.monotonic())
-
-        def go_on(exchange: Exchange) -> None:
-            call.append(time.monotonic())
-            exchange.stream({"jsonrpc": "2.0", "id": call[0], "result": TEXT})
-
-        assert server.wait_for("GET")
-        server.on |= {"tools/call": begin, "GET": go_on}
-        assert client.call_tool("echo", {}) == TEXT
-        assert server.of("GET")[-1].headers["last-event-id"] == "7"
-        assert 0.25 < call[2] - call[1] < 0.6
-
-    def test_a_stream_that_cannot_be_continued_is_lost(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
+    def test_a_stream_that_cannot_be_continued_is_lost(self, server: ScriptedServer, client: MCPClient) -> None:
         assert server.wait_for("GET")
 
         def begin(exchange: Exchange) -> None:
@@ -147,9 +123,7 @@ class TestOneRequest:
         assert "resuming was answered with 500" in result["error"]
         assert len(server.of("GET")) == 4
 
-    def test_nor_is_it_waited_for_by_somebody_who_has_left(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
+    def test_nor_is_it_waited_for_by_somebody_who_has_left(self, server: ScriptedServer, client: MCPClient) -> None:
 
         def begin(exchange: Exchange) -> None:
             exchange.begin_stream()
@@ -163,9 +137,7 @@ class TestOneRequest:
         assert time.monotonic() - began < 1.5
         assert threads() == []
 
-    def test_redirects_within_the_server_are_followed(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
+    def test_redirects_within_the_server_are_followed(self, server: ScriptedServer, client: MCPClient) -> None:
 
         def moved(exchange: Exchange) -> None:
             if exchange.seen.path == "/mcp":
@@ -176,9 +148,7 @@ class TestOneRequest:
         server.on["tools/call"] = moved
         assert client.call_tool("echo", {}) == TEXT
 
-    def test_and_not_for_ever(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
+    def test_and_not_for_ever(self, server: ScriptedServer, client: MCPClient) -> None:
         server.on["tools/call"] = lambda exchange: exchange.body(b"", status=308, headers={"Location": "/mcp"})
         assert "redirects more than" in client.call_tool("echo", {})["error"]
 
@@ -196,9 +166,9 @@ class TestWhatIsRead:
         assert written.get(timeout=PATIENCE) < ENDLESS / 4
 
     @pytest.mark.parametrize("status", [307, 401, 500])
-    def test_of_a_refusal_only_the_beginning_is_read(self, status: int, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
+    def test_of_a_refusal_only_the_beginning_is_read(
+        self, status: int, server: ScriptedServer, client: MCPClient
+    ) -> None:
         written: queue.SimpleQueue[int] = queue.SimpleQueue()
 
         def refuse(exchange: Exchange) -> None:
@@ -229,15 +199,12 @@ class TestWhatIsRead:
             else:
                 server.respond(exchange, exchange.answer(TEXT))
 
-        client = MCPClient("web", HttpTransport(server.url, auth=Login()))
-        with client:
+        with MCPClient("web", HttpTransport(server.url, auth=Login())) as client:
             server.on["tools/call"] = refuse
             assert client.call_tool("echo", {}) == TEXT
         assert written.get(timeout=PATIENCE) < ENDLESS / 4
 
-    def test_a_small_error_that_stands_for_much_is_no_work(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
+    def test_a_small_error_that_stands_for_much_is_no_work(self, server: ScriptedServer, client: MCPClient) -> None:
         bomb = gzip.compress(b"<script" * 150_000)
         gzipped = {"Content-Encoding": "gzip"}
         server.on["tools/call"] = lambda exchange: exchange.body(bomb, "text/html", 500, gzipped)
@@ -245,9 +212,7 @@ class TestWhatIsRead:
         assert client.call_tool("echo", {})["error_type"] == "http"
         assert time.process_time() - began < 5
 
-    def test_a_stream_is_text_whatever_charset_it_names(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
+    def test_a_stream_is_text_whatever_charset_it_names(self, server: ScriptedServer, client: MCPClient) -> None:
 
         def answer(exchange: Exchange) -> None:
             exchange.begin_stream(kind="text/event-stream; charset=bz2")
@@ -257,20 +222,6 @@ class TestWhatIsRead:
 
         server.on["tools/call"] = answer
         assert client.call_tool("echo", {}) == TEXT
-
-    def test_a_stream_that_goes_on_after_the_answer_keeps_no_connection(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
-        left: queue.SimpleQueue[int] = queue.SimpleQueue()
-
-        def go_on(exchange: Exchange) -> None:
-            exchange.begin_stream()
-            exchange.event(exchange.answer(TEXT))
-            left.put(exchange.wait_for_client_to_leave())
-
-        server.on["tools/call"] = go_on
-        assert client.call_tool("echo", {}) == TEXT
-        assert left.get(timeout=PATIENCE)
 
 
 class TestUnawaited:
@@ -372,6 +323,11 @@ def a_post(item: Any) -> Post:
     return Post(Mock(spec=Exchanges, session=session, lock=reentrant_lock()), item)
 
 
+def a_call() -> Mock:
+    frame = b'{"id": 1, "method": "tools/call", "params": {}}'
+    return Mock(spec=Outgoing, id=1, method="tools/call", params={}, ended=False, deadline=math.inf, frame=frame)
+
+
 def test_one_that_was_given_up_before_its_turn_is_not_even_asked_whether_it_may_be_sent() -> None:
     item, connection = Mock(spec=Outgoing), Mock(spec=HttpConnection)
     post = a_post(item)
@@ -417,9 +373,7 @@ class TestWhatWasSentTwice:
         """By then it may be on its way over the next channel."""
         server = serve()
         server.on["tools/call"] = lambda exchange: exchange.body(b"", status=401)
-        item, gate = Mock(spec=Outgoing), Gate(after_refusal=True)
-        item.id, item.method, item.params, item.ended, item.deadline = 1, "tools/call", {}, False, math.inf
-        item.frame = b'{"method": "tools/call"}'
+        item, gate = a_call(), Gate(after_refusal=True)
         gate.closed.set()
         post = a_post(item)
         post._session.url, post._session.send = Url.parse(server.url), AuthorizedRequests(gate, logins)
@@ -485,9 +439,7 @@ class TestWhatWasSentTwice:
                 yield request
 
         server = serve()
-        item = Mock(spec=Outgoing)
-        item.id, item.method, item.params, item.ended, item.deadline = 1, "tools/call", {}, False, math.inf
-        item.frame = b'{"id": 1, "method": "tools/call", "params": {}}'
+        item = a_call()
         post = a_post(item)
         post._session.url, post._session.send = Url.parse(server.url), AuthorizedRequests(Eager(), logins)
         connection = HttpConnection(HttpSettings())

@@ -89,23 +89,6 @@ class TestWhatTheServerSays:
         assert wait_until(lambda: len(times) >= 4)
         assert times[3] - times[0] >= 0.1 + 0.2 + 0.4
 
-    def test_a_pause_that_is_no_number_for_a_clock_ends_no_thread(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        changed = threading.Event()
-
-        def say(exchange: Exchange) -> None:
-            exchange.begin_stream()
-            exchange.event("", retry="9" * 400)
-            assert changed.wait(PATIENCE)
-            exchange.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
-            exchange.wait_for_client_to_leave()
-
-        server.on["GET"] = say
-        client = connect(server)
-        server.tools.append({"name": "new", "inputSchema": {"type": "object"}})
-        changed.set()
-        assert wait_until(lambda: "new" in [tool.name for tool in client.list_tools()])
-
     def test_a_refused_connection_does_not_end_calls_that_are_under_way(
         self, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -228,9 +211,7 @@ class TestTheFirstRequests:
 
 
 class TestForgottenSession:
-    def test_the_stream_of_the_server_tells_it_too(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server)
+    def test_the_stream_of_the_server_tells_it_too(self, server: ScriptedServer, client: MCPClient) -> None:
         server.wait_for("GET")
         server.open_sessions.clear()
         server.on["GET"] = lambda exchange: exchange.body(b"", status=404)
@@ -255,9 +236,12 @@ class TestTheOldTransport:
         assert text_of(client.call_tool("echo", {"text": "hi"})) == "hi"
         assert {seen.path for seen in server.of("tools/call")} == {"/messages?id=1"}
 
-    def test_its_connections_are_used_again(self, serve: Serve, connect: Connect) -> None:
+    def test_a_configuration_may_say_it_and_its_connections_are_used_again(
+        self, serve: Serve, connect: Connect
+    ) -> None:
         server = serve(era="2024-11-05")
         client = connect(server, type="sse")
+        assert server.methods()[:2] == ["GET", "initialize"]
         ports = set()
 
         def note(exchange: Exchange) -> None:
@@ -266,7 +250,7 @@ class TestTheOldTransport:
 
         server.on["tools/call"] = note
         for _ in range(30):
-            client.call_tool("echo", {})
+            assert client.call_tool("echo", {}) == TEXT
         assert len(ports) < 5
 
     @pytest.mark.parametrize(
@@ -274,15 +258,21 @@ class TestTheOldTransport:
         [
             ("http://127.0.0.1:9/messages", "to another place, which is not trusted"),
             ("//evil.example/messages", "to another place, which is not trusted"),
+            (None, "does not say where to send messages"),
         ],
     )
-    def test_messages_go_nowhere_else(self, endpoint: str, said: str, serve: Serve) -> None:
-        def elsewhere(exchange: Exchange) -> None:
-            exchange.begin_stream()
-            exchange.event(endpoint, event="endpoint")
+    def test_messages_go_nowhere_else(
+        self, endpoint: str | None, said: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def listen(exchange: Exchange) -> None:
+            if endpoint is not None:
+                exchange.begin_stream()
+                exchange.event(endpoint, event="endpoint")
             exchange.wait_for_client_to_leave()
 
-        server = serve(era="2024-11-05", on={"GET": elsewhere})
+        if endpoint is None:
+            monkeypatch.setattr("gaia.mcp.transports.http.server_streams._ENDPOINT_SECONDS", 0.1)
+        server = serve(era="2024-11-05", on={"GET": listen})
         client = MCPClient.from_config("web", {"url": server.url, "type": "sse"})
         assert not client.connect()
         assert said in str(client.last_error)
@@ -296,26 +286,12 @@ class TestTheOldTransport:
         assert client.last_error == "the server answered 404 Not Found"
         client.disconnect()
 
-    def test_one_that_never_says_where_to_send_messages(self, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("gaia.mcp.transports.http.server_streams._ENDPOINT_SECONDS", 0.1)
-        server = serve(era="2024-11-05", on={"GET": lambda exchange: exchange.wait_for_client_to_leave()})
-        client = MCPClient.from_config("web", {"url": server.url, "type": "sse"})
-        assert not client.connect()
-        assert "does not say where to send messages" in str(client.last_error)
-        client.disconnect()
-
     def test_the_end_of_the_stream_is_the_end_of_the_server(self, serve: Serve, connect: Connect) -> None:
         server = serve(era="2024-11-05")
         client = connect(server, type="sse", restart={"initialDelay": 0.05})
         server.outbox.put(None)
         assert wait_until(lambda: client.status.restarts == 1)
         assert not client.call_tool("echo", {}).is_error
-
-    def test_a_configuration_may_say_it(self, serve: Serve, connect: Connect) -> None:
-        server = serve(era="2024-11-05")
-        client = connect(server, type="sse")
-        assert text_of(client.call_tool("echo", {"text": "hi"})) == "hi"
-        assert server.methods()[:2] == ["GET", "initialize"]
 
 
 def refused(server: ScriptedServer, exchange: Exchange) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import importlib.util
-import ipaddress
 import json
 import os
 import re
@@ -13,13 +11,11 @@ import subprocess
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from gaia.mcp import MCPClient
 from gaia.mcp.errors import AnswerLost, CallTimeout, ConfigError, HttpError, NotConnected, ServerCrashed
@@ -322,36 +318,8 @@ class TestTls:
 
 
 @pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    """A file with a certificate for 127.0.0.1 and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
-    now = dt.datetime.now(dt.UTC)
-    signed = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    file = tmp_path / "certificate.pem"
-    file.write_bytes(private + signed.public_bytes(serialization.Encoding.PEM))
-    return file
-
-
-@pytest.fixture
-def secure(no_leaks: None, certificate: Path) -> Any:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    with ScriptedServer(era=MODERN, tls=context).serving() as server:
+def secure(no_leaks: None, server_side: ssl.SSLContext) -> Iterator[ScriptedServer]:
+    with ScriptedServer(era=MODERN, tls=server_side).serving() as server:
         yield server
 
 
