@@ -95,7 +95,7 @@ class Guard:
 
 
 def repeated(headers: Sequence[tuple[bytes, bytes]]) -> Refused | None:
-    """Why a request with a repeated header is refused, of which a proxy may have used another value; else None."""
+    """Why a request with a repeated header is refused: a proxy may have used the other value. None if it is not."""
     seen: set[bytes] = set()
     for given, _ in headers:
         name = given.lower()

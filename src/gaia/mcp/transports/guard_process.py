@@ -86,6 +86,7 @@ def signal_group(group: int, number: int) -> bool:
 
 
 def marked_processes(marks: set[bytes]) -> list[int]:
+    """Processes with one of the marks in their environment, also outside of the group. Only with /proc."""
     found = []
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not name.isdecimal():
