@@ -189,7 +189,7 @@ class ToolNotApproved(ToolDenied):
 
 
 class ToolFailed(MCPError, RuntimeError):
-    """The tool ran and reports an error of its own (``isError``); `ToolResult.raise_for_error` raises this.
+    """The tool ran and reports an error (``isError``); `ToolResult.raise_for_error` raises this.
 
     The message is the text of the result.
     """
@@ -296,7 +296,7 @@ def answered_error(code: int, message: str, data: Any = None) -> JsonRpcError:
 
 
 class HttpError(MCPError, RuntimeError):
-    """A server over HTTP answered with something that is not an MCP message.
+    """A response over HTTP is not an MCP message.
 
     `status` is the status code; None if there was none, or if it is not the cause.
     """

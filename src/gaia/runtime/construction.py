@@ -9,7 +9,7 @@ from typing import Any
 
 
 class ConstructionHook:
-    """Tells an object when its outermost ``__init__`` returns or fails, whatever the order of its bases.
+    """Tells an object when its outermost ``__init__`` returns or fails, in any order of its bases.
 
     Each ``__init__`` of a subclass is wrapped to count how many of them run. Constructors of other classes are not
     counted.

@@ -153,7 +153,7 @@ class Deadlines:
                 if deadline is None and self._is_over():
                     return
                 self._wait(deadline)
-            except BaseException as error:  # noqa: BLE001 - nothing else would end what is late
+            except BaseException as error:  # noqa: BLE001 - no other code would end late calls
                 self._log_failure(error)
                 self._pause()
 

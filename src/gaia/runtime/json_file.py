@@ -73,7 +73,7 @@ def who_else_writes(file: Path) -> str | None:
         target = Path(os.path.realpath(file))
         places = [(target, os.stat(target)), *((folder, os.stat(folder)) for folder in {file.parent, target.parent})]
         if file.is_symlink():
-            # A link's owner decides which file the link names. The permissions of a link itself mean nothing.
+            # A link's owner decides which file the link names. The permissions of a link itself have no meaning.
             places.append((file, os.lstat(file)))
     except OSError:
         return None

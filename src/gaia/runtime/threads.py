@@ -202,7 +202,7 @@ class DaemonPool:
                 try:
                     task()
                 except BaseException as error:  # noqa: BLE001 - a task may raise anything, and must not end the thread
-                    # A log handler may raise anything too, and runs on this thread.
+                    # A log handler may also raise any exception, and runs on this thread.
                     with contextlib.suppress(BaseException):
                         logger.error("task_failed", pool=self._name, error=exception_text(error))
                 # Keep no reference to the task while waiting for the next one.

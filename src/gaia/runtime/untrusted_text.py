@@ -128,7 +128,7 @@ def parsed_arguments(written: object) -> dict[str, Any]:
             f"the arguments are not valid JSON ({error}): {excerpt}; call the tool again with a JSON object"
         ) from None
     if not isinstance(arguments, dict):
-        raise ValueError(f"the arguments must be a JSON object, not {excerpt}")  # noqa: TRY004 - one exception for whatever is wrong
+        raise ValueError(f"the arguments must be a JSON object, not {excerpt}")  # noqa: TRY004 - one exception for every mistake
     return arguments
 
 

@@ -21,7 +21,7 @@ CaptureMode = Literal["off", "redacted", "full"]
 MODES: Final = get_args(CaptureMode)
 
 CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""OpenTelemetry's own switch; its values are those of the GenAI instrumentations."""
+"""OpenTelemetry's own switch; it has the values of the GenAI instrumentations."""
 
 _ENCODED_VARIABLE: Final = os.environ.encodekey(CAPTURE_VARIABLE)
 _ALWAYS: Final = frozenset((_ENCODED_VARIABLE,))

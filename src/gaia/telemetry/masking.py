@@ -19,7 +19,7 @@ _SEARCHED_CHARACTERS = 16 * 1024
 # Compiled on first use (`re` caches them), because most programs record no content.
 _CONFIDENTIAL_KEY = f"(?i){SECRET_WORDS}"
 _CONFIDENTIAL_TEXT = (
-    r"\b(?:[Bb]earer|BEARER) [\w.~+/=-]{8,}"  # what an Authorization header holds
+    r"\b(?:[Bb]earer|BEARER) [\w.~+/=-]{8,}"  # the value of an Authorization header
     r"|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"  # a JSON web token
     r"|\b(?:sk|pk|rk)[-_][\w-]{16,}|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}"
     r"|\bxox[abeoprs]-[\w-]{10,}|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{30,}"
@@ -66,7 +66,7 @@ def _unescaped(text: str) -> str | None:
 
 
 # Regular expressions that begin with alternatives, or ignore case, take about 0.1 µs a character. A search for a fixed
-# part of each match takes a hundredth of that, and finds nothing in most texts.
+# part of each match takes a hundredth of that, and fails in most texts.
 
 
 def _may_have_form_of_secret(text: str) -> bool:

@@ -60,7 +60,7 @@ _last_standard: TextMapPropagator | None = None
 
 def is_standard(propagator: TextMapPropagator) -> bool:
     """Whether it is OpenTelemetry's default: the W3C's trace context, then its baggage."""
-    global _last_standard  # noqa: PLW0603 - what is found out once for the process's propagator
+    global _last_standard  # noqa: PLW0603 - a fact about the process's propagator, found once
     from opentelemetry.baggage.propagation import W3CBaggagePropagator
     from opentelemetry.propagators.composite import CompositePropagator
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

@@ -99,7 +99,7 @@ class AsyncMCPClientManager:
         try:
             await until_done(self.sync.__enter__, end)
         except BaseException:
-            # Ends servers that were begun later. It does not see those that the first call has taken; `ends` has them.
+            # Ends servers that were begun later. The tasks in `ends` end those that the first call has taken.
             await self.disconnect_all()
             await asyncio.gather(*ends)
             raise

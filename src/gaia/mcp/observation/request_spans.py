@@ -155,7 +155,7 @@ class Observer:
 class Observation:
     """Records one message. Any thread may call its methods: `ended` once, the others before it."""
 
-    # Members that are rarely set: as attributes of the class they cost nothing.
+    # Members that are rarely set: as attributes of the class they take no time.
     _call_id: int | None = None
     _linked = False
     _stopped: tuple[float, int] | None = None

@@ -1,4 +1,4 @@
-"""JSON Schema for MCP: 2020-12 unless the schema declares another dialect; nothing is ever fetched.
+"""JSON Schema for MCP: 2020-12 unless the schema declares another dialect; no schema is ever fetched.
 
 Most schemas come from servers (specification 2026-07-28, "Base protocol", "JSON Schema"). A check by such a schema is
 bounded in work and time, and matches patterns in linear time.
@@ -152,7 +152,7 @@ class JsonSchema:
             raise SchemaUnusable(f"it refers to {error.ref!r}, which is not in it; nothing is fetched") from None
         except RecursionError:
             raise CheckGivenUp("schema or value are too deeply nested") from None
-        except Exception as error:  # noqa: BLE001 - where a reference leads to what is no schema, jsonschema raises anything
+        except Exception as error:  # noqa: BLE001 - if a reference leads to no schema, jsonschema may raise any exception
             raise SchemaUnusable(f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}") from None
         except BaseException as error:
             # Not an `Exception`: jsonschema's Rust code panics at the recursion limit.

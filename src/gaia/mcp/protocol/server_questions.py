@@ -215,7 +215,7 @@ def elicitation_request(
     mode = params.get("mode") or "form"
     if mode not in modes:
         raise Refusal(INVALID_PARAMS, f"mode: the client offers {' and '.join(modes)}, not {str(mode)[:20]!r}")
-    # Members of the other mode mean nothing, whatever they are.
+    # Members of the other mode have no meaning.
     members = ("message", "url", "elicitationId") if mode == "url" else ("message", "requestedSchema")
     request = _read(ElicitationRequest, server, {"mode": mode, **{key: params.get(key) for key in members}})
     if mode == "url":

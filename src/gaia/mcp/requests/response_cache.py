@@ -28,7 +28,7 @@ Key = tuple[str, bytes]
 
 
 class ResponseCache:
-    """Thread-safe. Each page of a list is an entry of its own, with its own lifetime."""
+    """Thread-safe. Each page of a list is a separate entry with its own lifetime."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

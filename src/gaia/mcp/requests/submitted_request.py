@@ -277,7 +277,7 @@ class CallFuture(Future[ToolResult]):
     def _complete(self, error: MCPError | None, result: Outcome) -> None:
         """Release the threads that wait for the future. For any thread; runs no user code; may be called again."""
         if error is self._cancellation:
-            # A call that was cancelled by anything but `cancel` counts as failed.
+            # A call that was cancelled in another way than by `cancel` counts as failed.
             self._set_cancelled()
         elif not self.done():
             if not self.running():

@@ -161,7 +161,7 @@ class Channel(Protocol):
         """Write nothing any more. True if that is certain before `close`. Waits a moment for a write in progress."""
 
     def close(self, grace: float) -> Ending:
-        """End the server and everything that it started; it gets `grace` seconds to exit by itself."""
+        """End the server and all processes that it started; it gets `grace` seconds to exit by itself."""
 
     def after_fork(self) -> None:
         """In a forked child: close the child's copies of the descriptors. The server belongs to the parent."""

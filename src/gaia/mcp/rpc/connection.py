@@ -90,7 +90,7 @@ _TRANSITIONS = {
 
 
 class Connection:
-    """The calls to one generation of a server. The module's docstring says which thread may do what."""
+    """The calls to one generation of a server. The module's docstring has the rules for threads."""
 
     def __init__(
         self,
@@ -500,7 +500,7 @@ def _text_of(error: Any) -> str:
 class CountedConnection(Connection):
     """Reports once that the limit of requests is reached, and knows when the last request was made.
 
-    A class of its own, because every call passes through `submit` and most servers have no such limit.
+    A separate class, because every call passes through `submit` and most servers have no such limit.
     """
 
     last_request = -math.inf

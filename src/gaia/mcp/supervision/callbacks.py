@@ -43,7 +43,7 @@ _JOIN_SECONDS = 2.0
 
 def require_runs_on_thread(name: str, function: object) -> None:
     """Raise ValueError for a coroutine function: a callback thread has no event loop that would run its coroutine."""
-    of_object = getattr(type(function), "__call__", None)  # noqa: B004 - asked for is what it is
+    of_object = getattr(type(function), "__call__", None)  # noqa: B004 - the type is the subject
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(of_object):
         raise ValueError(
             f"{name}: runs on a thread, so it cannot be an async function; give a function that runs the coroutine on "
@@ -84,7 +84,7 @@ class _Source:
 
 
 class Lane:
-    """Runs tasks: those of one server in order, those of several servers in turn. Thread-safe.
+    """Runs the tasks of one server in order, and the tasks of several servers in turn. Thread-safe.
 
     If a lane falls far behind with the tasks of one server, it drops the oldest of these; other servers' tasks stay.
     """

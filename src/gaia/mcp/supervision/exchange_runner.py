@@ -107,7 +107,7 @@ class ExchangeRunner(Generic[T]):
             # Not earlier: if `submit` raised, the thread for deadlines would keep a call that no connection has.
             self.run.watch(call)
         else:
-            # The answer comes in hours, if at all: a span or a duration for it would mean nothing.
+            # The answer comes in hours, if at all: a span or a duration for it would have no meaning.
             self._observed(None, {}, handled=False)
 
 

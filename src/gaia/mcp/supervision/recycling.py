@@ -112,7 +112,7 @@ class Idling:
         self._on_idle = on_idle
         self._watched: CountedConnection | None = None
         self._seen_request = 0.0
-        """The time of the last request, as of the last look. This and the next are readings of the clock."""
+        """The time of the last request before the last look. This and the next are readings of the clock."""
         self._idle_since: float | None = None
         """None: the server was in use at the last look."""
 

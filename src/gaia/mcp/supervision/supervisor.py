@@ -55,8 +55,8 @@ class Supervisor:
         self._over = False
         self._settled = Latch()
         self._all_done = Latch()
-        """Opened when the thread has done everything. Unlike `Thread.join`, several threads may wait for it, and a
-        signal handler may wait in the middle of a wait."""
+        """Opened at the end of the thread. Unlike `Thread.join`, several threads may wait for it, and a signal handler
+        may wait in the middle of a wait."""
         self._told_to_stop = False
         self._starting_in: int | None = None
         """The thread that starts the supervisor's thread, and cannot continue before that one runs."""
@@ -184,7 +184,7 @@ class Supervisor:
             is_known.open()
 
         self._loop.post(lambda: ask(done))
-        # A supervisor that has ended calls nothing.
+        # A supervisor that has ended does not call `done`.
         while not is_known.wait(_LOOK_SECONDS) and not self._all_done.is_open:
             pass
         _flush()
@@ -209,7 +209,7 @@ class Supervisor:
         while not self._over:
             try:
                 self._take_turn()
-            except BaseException as error:  # noqa: BLE001 - nothing ends supervision, SystemExit of foreign code included
+            except BaseException as error:  # noqa: BLE001 - supervision goes on, even after SystemExit of foreign code
                 self._recover(error)
         for task in self._loop.drain():
             # Finish interrupted exchanges, for their spans and generators; other tasks have no meaning now.
@@ -283,7 +283,7 @@ class Supervisor:
                 self._lifecycle.abandon(error)
                 text, trace = exception_text(failure), traceback_text(failure)
                 logger.error("supervisor_recovery_failed", server=self.name, error=text, exception=trace)
-            except BaseException:  # noqa: BLE001 - there is nothing left to do, until the next task
+            except BaseException:  # noqa: BLE001 - the next task may succeed
                 return
 
     def _log_failure(self, error: BaseException) -> None:

@@ -82,7 +82,7 @@ class Children:
         return ended
 
     def end(self, reap: Callable[[], object], spare: Container[int] = ()) -> list[int]:
-        """End all descendants except those in `spare` and below; returns the ids of those that are left."""
+        """End all descendants except those in `spare` and below; returns the ids of the remaining ones."""
         deadline = time.monotonic() + _KILL_SECONDS
         while True:
             reap()

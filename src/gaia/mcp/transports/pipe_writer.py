@@ -133,7 +133,7 @@ class PipeWriter:
             if self._outbox and not self._turn.locked():
                 self._flush(threading.get_ident())
         finally:
-            # Also after an exception of a signal handler: the tasks that have sent something wait for the answers.
+            # Also after an exception of a signal handler: the tasks that have sent requests wait for the answers.
             if self._outbox:
                 self._wake.put(None)
 

@@ -73,7 +73,7 @@ class ReapedProcess(ServerProcess):
     def _start(self, argv: Sequence[str], environment: Mapping[str, str], cwd: str | None) -> None:
         self._started = started = _start(_request(argv, environment), cwd)
         self._forked_by: ForkServerProcess | None = started.forked_by
-        """None once it was told that the server is gone."""
+        """None after the release of the server."""
         self._is_rest_ended = False
         """Whether the reaper has reported the end of the rest. The watcher writes it."""
         self.stdin, self.stdout, self.stderr = started.pipes

@@ -1,4 +1,4 @@
-"""Requests with an authorization: gaia's, which adds one header, or one of httpx2, which may change anything.
+"""Requests with an authorization: gaia's, which adds one header, or one of httpx2, which may change the whole request.
 
 An authorization may send a request again with another token, after the server has refused the first. Its work in
 between may block, so it runs on separate threads.

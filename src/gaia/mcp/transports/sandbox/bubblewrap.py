@@ -18,7 +18,7 @@ _NAMESPACES = (
     *("--cap-drop", "ALL"),
 )
 _SETTINGS = "/proc/sys"
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - it is made anew for each sandbox
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - each sandbox has its own
 _SCRATCH_BYTES = 1024**3
 """The size of a server's private directories if its memory is not limited."""
 

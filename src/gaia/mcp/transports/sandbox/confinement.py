@@ -43,7 +43,7 @@ class Confinement:
     """Secrets that are hidden although the place around them is shown."""
     left_out: tuple[str, ...]
     """Files to hide in shown places: this program's, and secrets. The directory of such a file is shown entry by entry,
-    so that the file stays hidden when it is replaced or made anew."""
+    so that the file stays hidden when it is replaced or created again."""
     links: tuple[tuple[str, str], ...]
     """Symbolic links in hidden places that lead to shown places, with their targets."""
     cwd: str

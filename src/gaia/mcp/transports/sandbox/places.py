@@ -1,7 +1,7 @@
 """The places that a sandbox hides, including this program's files, and the paths that a program needs to start.
 
 Each save of a configuration replaces the file, and a mount over its name is then gone, in all namespaces. So the
-directory of such a file is shown entry by entry, as of the server's start.
+directory of such a file is shown entry by entry, in its state at the server's start.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ SECRETS = (
     # clouds and containers
     ".aws", ".azure", ".config/gcloud", ".boto", ".s3cfg", ".oci", ".config/doctl", ".databrickscfg", ".snowflake",
     ".kube", ".docker", ".config/containers", ".fly",
-    # agents, and what they know of other servers
+    # agents, and their data about other servers
     ".gaia", ".claude", ".claude.json", ".config/Claude", ".codex", ".gemini", ".cursor", ".config/github-copilot",
     # browsers and mail
     ".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware",
     ".config/microsoft-edge", ".config/vivaldi", ".config/opera", ".config/Signal", "snap", ".var/app",
-    # what was typed
+    # typed commands
     ".bash_history", ".zsh_history", ".python_history", ".node_repl_history", ".psql_history", ".mysql_history",
     ".sqlite_history", ".local/share/fish/fish_history",
 )  # fmt: skip
@@ -142,7 +142,7 @@ def needed_by(program: str, search_path: str) -> Iterator[str]:
             place = _installation(step)
             yield place
             if place in _own("bin") and os.path.isdir(libraries := os.path.join(os.path.dirname(place), "lib")):
-                yield libraries  # What pip installed for this user.
+                yield libraries  # Packages that pip installed for this user.
             python = os.path.join(place, "bin", "python")
             if os.path.exists(os.path.join(place, "pyvenv.cfg")) and os.path.exists(python):
                 waiting.append(python)
