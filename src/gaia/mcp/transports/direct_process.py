@@ -109,7 +109,7 @@ class HostGuard:
             self._tell(f"+ {pid} {mark}\n")
 
     def release(self, pid: int) -> None:
-        """The server is gone; the system may soon give its process id to another process."""
+        """The server is gone, and the system may soon reuse its process id."""
         with self._lock:
             self._protected.pop(pid, None)
             if self._protected:
@@ -121,7 +121,7 @@ class HostGuard:
                 self._stop()
 
     def after_fork(self) -> None:
-        """In a forked child: close only the child's copy of the pipe. Servers and guard belong to the parent."""
+        """In a forked child: close only the child's copy of the pipe."""
         self._lock = reentrant_lock()
         self._protected = {}
         if self._process is not None and self._process.stdin is not None:

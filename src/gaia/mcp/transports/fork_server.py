@@ -118,7 +118,6 @@ class ForkServer:
             self._holders.add(holder)
 
     def let_go(self, holder: object) -> None:
-        """See `hold`. Does nothing if `holder` does not hold it."""
         with self._lock:
             self._holders.discard(holder)
             if not self._holders and self._current is not None and not self._current.servers:
@@ -147,7 +146,7 @@ class ForkServer:
             process.stop()
 
     def after_fork(self) -> None:
-        """In a forked child: close only the child's copies of the sockets. The servers belong to the parent."""
+        """In a forked child: close only the child's copies of the sockets."""
         self._lock = reentrant_lock()
         for process in self._processes:
             # If this copy stayed open, the fork server would not notice the parent's end before this child's.

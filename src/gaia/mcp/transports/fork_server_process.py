@@ -38,7 +38,7 @@ _HOST_CHECK_SECONDS = 1.0
 _TERMINATE_SECONDS = 2.0
 
 _STRAY_SECONDS = 1.0
-"""The same for the processes that a server leaves behind when it has ended."""
+"""Between SIGTERM and SIGKILL, for the processes that a server leaves behind."""
 
 _KILL_SECONDS = 5.0
 _POLL_SECONDS = 0.01
@@ -57,7 +57,6 @@ class Children:
     def __init__(self) -> None:
         self.is_host_gone = False
         self.are_any = True
-        """Whether there were any children, ended or not, at the last `reap`."""
         self._wakeup, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, _HOST_IS_GONE):

@@ -95,7 +95,6 @@ class PipeReader:
         self._steps = 0
         self._failure: BaseException | None = None
         self._is_shared = False
-        """Whether a request came that must not wait for the reading loop."""
         self._wake: TimedQueue[None] = TimedQueue()
         self.sleeps = False
         """Whether the thread must be woken for its next check. The thread sets this, then reads whether answers are
@@ -132,7 +131,6 @@ class PipeReader:
     # The thread.
 
     def run(self) -> None:
-        """Read until the end of the pipe, and close it."""
         with self._pipe:
             while not self._is_over:
                 if self._loop is None:

@@ -74,7 +74,6 @@ class PipeWriter:
         self._turn = threading.Lock()
         """Owns the pipe, `_rest` and taking from the outbox. A thread that holds it does not wait."""
         self._writing_in: int | None = None
-        """The caller's thread that has the turn; None while the writer thread has it."""
         self._rest: memoryview | None = None
         self._broken = False
         self._closed = False
@@ -112,7 +111,6 @@ class PipeWriter:
         return True
 
     def _joins_turn(self, loop: LoopWork) -> bool:
-        """Whether the items of the loop wait for the end of its turn. On the loop's thread."""
         now = self._now()
         is_alone = now - self._sent_at > _ALONE_SECONDS
         self._sent_at = now

@@ -99,7 +99,7 @@ class ServerProcess(ABC):
         return self._ending
 
     def after_fork(self) -> None:
-        """In a forked child: close only the child's copies of the descriptors. The server belongs to the parent."""
+        """In a forked child: close only the child's copies of the pipes."""
         self.popen.returncode = 0
         for pipe in (self.stdin, self.stdout, self.stderr):
             pipe.close()

@@ -75,7 +75,6 @@ class ReapedProcess(ServerProcess):
         self._forked_by: ForkServerProcess | None = started.forked_by
         """None after the release of the server."""
         self._is_rest_ended = False
-        """Whether the reaper has reported the end of the rest. The watcher writes it."""
         self.stdin, self.stdout, self.stderr = started.pipes
         self._is_started = True
         self.popen = ReapedPopen(started.pid, argv, started.pipes)
@@ -191,7 +190,6 @@ def _start(request: bytes, cwd: str | None) -> _Started:
 
 
 def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack, mode: str) -> tuple[IO[bytes], int]:
-    """The end of this process, and the server's."""
     reading, writing = os.pipe()
     our_end, their_end = (writing, reading) if mode == "wb" else (reading, writing)
     theirs.callback(os.close, their_end)

@@ -84,7 +84,6 @@ class HttpChannel:
         self._posts: dict[Post, None] = {}
         self._tasks: set[Task] = set()
         self._all_ended = Latch()
-        """Opened when there are no tasks, after `close` has begun."""
         self._held: list[Outgoing] | None = None
         """Messages that wait until the server knows that it is initialized, and has a stream for its own requests."""
         self._server_stream: ServerStream | None = None

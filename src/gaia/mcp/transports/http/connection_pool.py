@@ -95,7 +95,6 @@ class ConnectionLimit:
         self._waiting: deque[tuple[object, Callable[[], object]]] = deque()
         self._closed = False
         self._all_left = Latch()
-        """Opened when, after `close`, no exchange uses a connection."""
 
     def enter(self, user: object, begin: Callable[[], object]) -> None:
         """Have the I/O thread call `begin` as soon as `user` may take a connection. Dropped after `close`."""

@@ -23,7 +23,6 @@ _MARKUP = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>|\s+", re.DOTALL | re
 
 
 def error_in(body: bytes) -> ErrorResponse | None:
-    """The JSON-RPC error in the body of a response; None for any other body."""
     try:
         message = decode(body)
     except NotAMessage:
@@ -58,7 +57,6 @@ def with_id(error: ErrorResponse, identifier: int) -> bytes:
 
 
 def refusal(response: Response, url: Url, body: bytes, server: str, redact: Callable[[str], str]) -> HttpError:
-    """The error for a response from `url` that is neither an answer nor a JSON-RPC error."""
     status = response.status
     phrase = f" {HTTPStatus(status).phrase}" if status in _KNOWN else ""
     said = f"the server answered {status}{phrase}{excerpt(body, redact)}"
@@ -84,7 +82,6 @@ def excerpt(body: bytes, redact: Callable[[str], str]) -> str:
 
 
 def redirect_target(response: Response, url: Url) -> Url | None:
-    """The target of a redirect from `url`; None if there is none, or it is invalid."""
     location = response.header(b"location")
     try:
         return url.join(location) if location else None

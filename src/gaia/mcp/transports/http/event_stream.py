@@ -36,7 +36,7 @@ class EventStream:
         self._lines = _Lines()
         self._fields: dict[bytes, list[bytes]] = {}
         self._size = 0
-        """Bytes of its lines, except comments."""
+        """Bytes of the lines of the incomplete event, except comments."""
         self._fruitless = 0
 
     def pause(self, max_backoff: float) -> float:
@@ -95,7 +95,6 @@ class EventStream:
 
 
 def content_type(response: Response) -> str:
-    """The content type of a response, in lower case and without parameters; empty if it has none."""
     return (response.header(b"content-type") or "").partition(";")[0].strip().lower()
 
 

@@ -39,7 +39,6 @@ class HttpSession:
     send: Callable[..., Awaitable[Response]] = HttpConnection.request
     """Called like that method, with the connection. With an authorization it may wait, and send the request twice."""
     login_threads: DaemonPool | None = None
-    """The threads for the authorization's code."""
     negotiated: NegotiatedProtocol = NOT_NEGOTIATED
     id: str | None = dataclasses.field(default=None, repr=False)
     endpoint: Callable[[], Awaitable[Url]] | None = None
@@ -48,7 +47,6 @@ class HttpSession:
     _post_headers: tuple[NegotiatedProtocol | None, str | None, dict[str, str]] = dataclasses.field(
         default=(None, None, {}), init=False, repr=False
     )
-    """The headers of the last POST, for its protocol and its id of the session."""
 
     def begin(self, identifier: str | None) -> None:
         """Note the id of the session. Raises `InvalidResponse` if it cannot be sent back ("Session Management")."""
@@ -87,7 +85,6 @@ class Exchanges(Protocol):
 
     session: HttpSession
     lock: AbstractContextManager[object]
-    """For a few lines at a time."""
     io: IoThread
 
     def new_connection(self) -> HttpConnection: ...

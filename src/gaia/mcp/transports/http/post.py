@@ -74,7 +74,6 @@ class Post:
     delivering = False
     """Whether a message is being handed over, which may end the request in this thread."""
     in_callers_thread = False
-    """Whether a caller's thread drives the exchange."""
     _session_id: str | None = None
     _refused = False
     """Whether the server has refused the last sending by the status of its response: it has not acted on it."""
@@ -110,7 +109,6 @@ class Post:
                 self._connection.interrupt()
 
     def attach(self, task: Task) -> None:
-        """The I/O thread drives the exchange from now on."""
         with self._channel.lock:
             self._task = task
             if self._interrupted:

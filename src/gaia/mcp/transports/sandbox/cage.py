@@ -262,7 +262,6 @@ class _Server(NamedTuple):
     def command(
         self, limits: Limits, domain: dict[str, Any] | None, allowed: bytes, prefix: Sequence[str]
     ) -> list[str]:
-        """The command that starts the server: in its control groups, after `prefix`, by the launcher."""
         plan = {
             "limits": limits.of_process,
             "landlock": domain,
@@ -280,7 +279,6 @@ class _Server(NamedTuple):
         return [*shell, *prefix, *self.launcher, marshal.dumps(plan).hex(), *self.argv]
 
     def environment_with(self, scratch: str) -> dict[str, str]:
-        """The environment, with temporary files and caches in the private directory `scratch`."""
         places = {
             "TMPDIR": scratch,
             "XDG_CACHE_HOME": os.path.join(scratch, "cache"),

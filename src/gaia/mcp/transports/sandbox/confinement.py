@@ -54,12 +54,10 @@ class Confinement:
     cpu_seconds: int | None
 
     def writes(self, path: str) -> bool:
-        """Whether the server can change the file at an absolute path permanently."""
         real = os.path.realpath(path)
         return is_in(real, self.write)
 
     def shows(self, path: str) -> bool:
-        """Whether the server can see the file at an absolute path."""
         real = os.path.realpath(path)
         places = (*self.hidden, *self.masked, *self.left_out, *self.read, *self.write)
         deepest = max((place for place in places if is_below(real, place)), key=len, default="")
