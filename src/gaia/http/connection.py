@@ -61,7 +61,6 @@ class HttpConnection:
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is an idle connection, which another request can use unless it is stale."""
         return self._idle_since is not None
 
     @property

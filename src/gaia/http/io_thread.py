@@ -167,7 +167,6 @@ class IoThread:
         self._ready.append((task, value, error))
 
     def interrupt(self, task: Task) -> None:
-        """Raise `Interrupted` in the wait of a task. If the wait has just ended, the next one raises it."""
         if task.wait is not None:
             self.resume(task, error=Interrupted())
         elif not any(one is task and isinstance(error, Interrupted) for one, _, error in self._ready):

@@ -86,7 +86,6 @@ class HttpSettings:
 
 
 def encode_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
-    """Request line and headers, without the empty line at the end. Raises ValueError, whose message shows no value."""
     lines = [f"{method} {target} HTTP/1.1\r\n"]
     for name, value in headers.items():
         if not name or not _TOKEN.issuperset(name):

@@ -56,7 +56,6 @@ class Response:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the whole body has arrived, read or not. Never waits."""
         return self._parser is None or self._parser.complete
 
     def header(self, name: bytes) -> str | None:

@@ -64,7 +64,6 @@ class Url:
 
     @cached_property
     def address(self) -> str:
-        """Host and port, for messages and for a proxy that makes a tunnel."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def join(self, reference: str) -> Url:

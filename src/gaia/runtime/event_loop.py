@@ -27,9 +27,7 @@ def run_all(*tasks: Task) -> None:
 
 class Timer(enum.Enum):
     BACKOFF = enum.auto()
-    """Start the server again."""
     COOLDOWN = enum.auto()
-    """Try once more after the circuit opened."""
     TRIAL = enum.auto()
     """Admit all calls to a server that has run for long enough after the circuit was open."""
     HEALTH = enum.auto()

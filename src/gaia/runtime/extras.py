@@ -85,7 +85,6 @@ def missing(extra: str, *packages: str) -> str | None:
 
 
 def _excluded(name: str, requirement: str) -> str | None:
-    """The installed version, if the bounds of `requirement` exclude it."""
     lowest, above = (re.search(rf"{sign}([\d.]+)", requirement) for sign in (">=", "<"))
     if (found := installed_version(name)) is None:
         return None

@@ -184,7 +184,6 @@ def _number(text: str) -> float:
 
 
 def _sync(folder: Path) -> None:
-    """Make the new name survive a power failure, if the system can synchronise a directory."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -149,7 +149,6 @@ class TimedQueue(queue.SimpleQueue[T]):
 
     def __init__(self) -> None:
         self._gate = threading.Lock()
-        """The reader takes it when the queue is empty; a writer releases it after adding an item."""
 
     def put(self, item: T, block: bool = True, timeout: float | None = None) -> None:
         """Never waits. Signal handlers and finalizers may put items too."""

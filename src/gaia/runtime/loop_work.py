@@ -129,7 +129,6 @@ class LoopWork:
             self._schedule()
 
     def run_in_slices(self, steps: Iterator[object]) -> None:
-        """Take as many steps now as fit into a slice, and the others in later turns."""
         until = self.now() + SLICE_SECONDS
         for _ in steps:
             if self.now() >= until:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Hashable
 
 _MAX_KEYS = 1_000
-"""The number of keys that `EventRate` distinguishes; further keys share one place."""
 
 _TOLERANCE = 1e-9
 """A fraction of a token. Without it, rounding would make a timer fire a moment too early, again and again."""

@@ -36,7 +36,6 @@ _MAX_LINE = 2000
 """Characters. Names, paths and first sentences are shorter."""
 
 _EXCERPT = 500
-"""Characters of unreadable arguments that an error repeats."""
 
 _ALIKE = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU")
 """The scripts with letters that look like letters of another script."""

@@ -115,7 +115,6 @@ def _missing(what: str) -> str:
 
 
 def tracer_provider() -> TracerProvider:
-    """The SDK's provider of this process. If there is none, this sets one that samples every trace."""
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.sampling import ALWAYS_ON

@@ -81,7 +81,6 @@ _MIN_WIDTH = 40
 
 
 _Glyphs = tuple[str, str, str]
-"""The prefixes of a child, of the last child, and of the lines beside a child's own children."""
 
 _LINES = ("├─ ", "└─ ", "│  ")
 _ASCII = ("|- ", "`- ", "|  ")
@@ -164,7 +163,6 @@ def tree_lines(spans: Iterable[ReadableSpan], glyphs: _Glyphs = _LINES, width: i
     ordered = sorted(spans, key=lambda span: span.start_time or 0)
     known = {span.context.span_id for span in ordered if span.context is not None}
     children: dict[int | None, list[ReadableSpan]] = {}
-    """By the id of the parent; None for spans at the left."""
     for span in ordered:
         parent = span.parent.span_id if span.parent is not None and span.parent.span_id in known else None
         children.setdefault(parent, []).append(span)

@@ -57,7 +57,6 @@ def is_harmless(text: str, redact: Callable[[str], str]) -> bool:
 
 
 def _unescaped(text: str) -> str | None:
-    """JSON with its escaped characters decoded; None for escapes by number, which are rare."""
     parts = [
         part.replace("\\n", "\n").replace('\\"', '"').replace("\\t", "\t").replace("\\r", "\r")
         for part in text.split("\\\\")

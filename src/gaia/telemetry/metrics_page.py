@@ -46,7 +46,6 @@ class MetricsPage(WSGIServer):
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving. Open connections end within 10 seconds."""
         self.shutdown()
         self._thread.join()
         self.server_close()

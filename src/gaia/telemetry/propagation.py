@@ -32,7 +32,6 @@ def inject(carrier: dict[str, Any], span: Span, here: Context) -> None:
 
 
 def extract(meta: Mapping[str, Any] | None) -> Context | None:
-    """The context that the other side sent; None if there is no usable one."""
     if not isinstance(meta, Mapping):
         return None
     from opentelemetry import propagate  # as in `_find_propagator`

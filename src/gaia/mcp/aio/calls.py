@@ -109,7 +109,6 @@ class _AwaitedRequest(SubmittedRequest):
         self._work.run_soon(self._release)
 
     def _release(self) -> None:
-        """On the loop's thread, or on another one if the loop is closed."""
         if self._waiter.done() or self._work.is_closed:
             # The task does not wait any more.
             self.exchange.end()

@@ -96,7 +96,6 @@ def stop_soon(function: Callable[[], object]) -> None:
 
 
 async def _end_of(work: _Work, on_cancel: Callable[[], object] | None) -> asyncio.CancelledError | None:
-    """Wait for the end of the work in any case. Returns the cancellation of the task, if there was one."""
     cancelled: asyncio.CancelledError | None = None
     while not work.ended.done():
         try:

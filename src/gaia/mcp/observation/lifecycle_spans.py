@@ -71,7 +71,6 @@ class LifecycleSpans:
         self._requested_in = contexts.get_current()
 
     def located(self, attributes: Attributes) -> None:
-        """Set the server's location, as far as it is known, for the present and later spans."""
         self._where = attributes
         for one in (self._episode, self._step):
             if one is not None:
@@ -268,7 +267,6 @@ class StandbySpans:
         return self._step.context
 
     def ended(self, error: str | None = None) -> None:
-        """The start is over, or is not needed any more."""
         step, self._step = self._step, None
         if step is not None:
             step.end("standby_failed", error)

@@ -36,8 +36,6 @@ _TARGETS = {"tools/call": names.TOOL_NAME, "prompts/get": names.PROMPT_NAME}
 
 
 class _Description(NamedTuple):
-    """The common properties of all requests with one method and target."""
-
     method: str
     target: str | None
     name: str
@@ -80,7 +78,6 @@ class Observer:
 
     @property
     def protocol_version(self) -> str | None:
-        """The protocol revision that was negotiated last; None before the first time."""
         return self._protocol_version
 
     @protocol_version.setter
@@ -350,7 +347,6 @@ class Observation:
 
 
 def _plain(arguments: Any) -> Any:
-    """The value of arguments that are JSON already (`orjson.Fragment`); None if they cannot be decoded."""
     if type(arguments) is not orjson.Fragment:
         return arguments
     try:

@@ -162,7 +162,6 @@ STATELESS_ERRORS = frozenset({-32020, MISSING_CAPABILITY})
 """Errors of this era only: headers and body differ; the client lacks a capability."""
 
 _CHANGES = {"toolsListChanged": "tools", "promptsListChanged": "prompts", "resourcesListChanged": "resources"}
-"""The notifications, each with the capability that declares it."""
 
 SUBSCRIPTION_ID = f"{META}subscriptionId"
 """In ``params._meta`` of a notification: the id of the `subscriptions/listen` that requested it."""

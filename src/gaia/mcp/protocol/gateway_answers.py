@@ -62,7 +62,6 @@ def decode_answer(line: bytes) -> tuple[int, bytes] | None:
 
 
 def facts_of(result: bytes) -> ResultFacts:
-    """The classifying members of a result that is an object. Most results have none and are not decoded."""
     # Decoding a long result is faster than searching it twice. Names of members may contain escapes.
     if len(result) < _LONG and not any(word in result for word in (b'"isError"', b'"resultType"', b"\\u00")):
         return NO_FACTS
@@ -112,7 +111,6 @@ def failure_of(code: object, message: str, data: object) -> MCPError | None:
 
 
 def failure_in(result: Mapping[str, Any]) -> MCPError | None:
-    """The failure in a result of a gateway; None for another result."""
     meta, content = result.get("_meta"), result.get("content")
     if not isinstance(meta, dict) or not isinstance(content, list) or not content or not isinstance(content[0], dict):
         return None

@@ -124,7 +124,6 @@ def decode(line: bytes) -> Message | list[Message]:
 
 
 def _has_few_members(value: Any) -> bool:
-    """Whether all objects and lists together have fewer members than `MAX_DEPTH`, and so cannot be nested as deep."""
     members, pending = 0, [value]
     while pending:
         container = pending.pop()
@@ -332,7 +331,6 @@ def loads(line: bytes) -> Any:
 
 
 def _long_strings(line: bytes) -> Iterator[tuple[int, int]]:
-    """The beginning and end of each long string's content, until the first string with an escape."""
     end = -1
     for _ in range(_MAX_STRINGS):
         start = line.find(b'"', end + 1) + 1

@@ -89,5 +89,4 @@ def parse_notification(notification: Notification) -> ServerNotification | None:
 
 
 def progress_of(params: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    """Progress (0 if missing), total and message (None if missing) of a `notifications/progress`, as sent."""
     return params.get("progress", 0), params.get("total"), params.get("message")

@@ -86,7 +86,6 @@ class ClientRequests(RequestContext):
     def _call_with_progress(
         self, exchange: RequestExchange, on_progress: OnProgress
     ) -> tuple[Call, Callable[[], object]]:
-        """Return a call, and a function that reports its progress in the caller's thread."""
         arrived: TimedQueue[None] = TimedQueue()
         lane = Lane(lambda _: arrived.put(None), self.observer.server, max_bytes=_MAX_PROGRESS_BYTES)
         call = self.session.new_call(

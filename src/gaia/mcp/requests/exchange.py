@@ -119,7 +119,6 @@ class RequestContext:
 
     @property
     def is_stateless(self) -> bool:
-        """Whether the server speaks the stateless era; False if that is not known yet."""
         profile = self.session.profile
         return profile is not None and profile.era.is_stateless
 

@@ -38,7 +38,6 @@ class ResponseCache:
         """By request: until when the answer is fresh (a reading of the clock), and the answer. The last used is
         last."""
         self._size = 0
-        """Bytes of all answers and of their requests."""
         self._epoch = 0
         """How often answers were forgotten. The answer to a request that was made before that is not kept."""
 
@@ -112,7 +111,6 @@ class ResponseCache:
 
 
 def _key(method: str, params: Json | None) -> Key | None:
-    """The key of a request, without its metadata; None if its answer must not be kept."""
     if method not in CACHEABLE:
         return None
     affecting = {name: value for name, value in (params or {}).items() if name != "_meta"}

@@ -206,7 +206,6 @@ class Call(msgspec.Struct, eq=False):
         return result
 
     def _conclude(self, result: dict[str, Any] | None, error: MCPError | None) -> None:
-        """The steps after the claim, on the thread that has claimed the call. Repeated after an interruption."""
         if error is not None:
             # Not earlier: `written` must be read after the claim, see the module's docstring.
             error.delivery = self.delivery

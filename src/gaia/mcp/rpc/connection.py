@@ -147,7 +147,6 @@ class Connection:
         self._warned_of_long_notifications = False
         """Without a lock, so two threads may both warn."""
         self._log_bucket = TokenBucket(_MAX_LOGS, _MAX_LOGS, 0.0)
-        """Limits the log messages that are processed. Approximate: several threads may receive them."""
         self._log_warnings = EventRate(1.0, clock.monotonic)
         self._transition = reentrant_lock()
         """Owns `state`, which any thread may read without the lock."""
@@ -401,7 +400,6 @@ class Connection:
             raise
 
     def _failure_in(self, call: Call, result: dict[str, Any]) -> MCPError | None:
-        """The failure between a gateway and its server that `result` reports; None if it reports none."""
         if result.get("isError") is not True or not self.reads_failures or call.bound:
             return None
         failure = failure_in(result)
@@ -456,7 +454,6 @@ class Connection:
         self._on_notification(message)
 
     def _relay_log(self, message: Notification) -> None:
-        """Pass a log message on to the clients whose calls it may belong to and that want log messages."""
         owners = [owner for owner in self.owners_of(message.call_id) if owner.log_level is not None]
         # A server of the stateless era logs for one request, the one that asked for logs. A server of the handshake era
         # logs for all clients that see it.

@@ -102,7 +102,6 @@ class _Backlog:
         self._size = 0
 
     def add(self, size: int, *, always: bool = False) -> bool:
-        """Count a response of `size` bytes; False if there is no room for it."""
         with self._lock:
             is_full = self._count >= _MAX_WAITING or (self._count > 0 and self._size + size > _MAX_WAITING_BYTES)
             if is_full and not always:

@@ -66,7 +66,6 @@ class CallQueue:
         """Returns the id of the next request, unique among all connections of the server. For any thread."""
         self._server = server
         self.max_pending = max_pending
-        """The supervisor changes it when the server gets another configuration."""
         self._on_call_waiting = on_call_waiting
         self._on_expired = on_expired
         self._has_new_login = has_new_login
@@ -170,7 +169,6 @@ class CallQueue:
         return True
 
     def _take_all(self) -> list[Call]:
-        """Take all calls out of the backlog, or none if an exception is raised."""
         taken: list[Call] = []
         call: Call | None = None
         try:

@@ -110,7 +110,6 @@ class Lane:
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        """A forked child has none of the parent's threads, and the parent runs the tasks posted before the fork."""
         self._lock = reentrant_lock()
         """Owns everything below. Reentrant, because a signal handler may post too."""
         self._sources: OrderedDict[str, _Source] = OrderedDict()

@@ -41,7 +41,6 @@ class Roots:
     """The folders that are offered now. Thread-safe; shared by the clients of a manager."""
 
     def __init__(self, source: RootsSource) -> None:
-        """Raises ValueError for an invalid root."""
         self._source = _checked(source)
 
     def replace(self, source: RootsSource) -> None:
@@ -49,7 +48,6 @@ class Roots:
 
     @property
     def are_known(self) -> bool:
-        """Whether listing them runs no user code."""
         return not callable(self._source)
 
     def listing(self) -> dict[str, Any]:

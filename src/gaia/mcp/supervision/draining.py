@@ -39,7 +39,6 @@ class DrainingConnections:
         """For each generation: its deadline (a reading of the clock), and the seconds that it had."""
         self._ending: dict[Generation, None] = {}
         self._may_be_written: set[Generation] = set()
-        """Generations whose channels could still write calls that were taken back from them."""
 
     @property
     def may_write_any(self) -> bool:

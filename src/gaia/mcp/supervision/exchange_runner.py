@@ -82,7 +82,6 @@ class ExchangeRunner(Generic[T]):
         observation = self._observation = self.run.connection.observe(step.method, step.params)
 
         def done(call: Call) -> None:
-            """Runs on the thread that ends the call."""
             observation.stop()
             self.run.post(CallAnswered(self, call))
             # So that it is posted only once.

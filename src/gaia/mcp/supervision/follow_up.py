@@ -128,7 +128,6 @@ class FollowUp:
                 self.fail(reason if why is None else f"{reason} (and {why})")
 
     def retry_at(self, timer: Timer, moment: float) -> None:
-        """Start the server again at `moment`, a reading of the clock; sets `timer`."""
         self._loop.timers.set(timer, moment, self._starts.retry)
         self._condition.retry_at = moment
 
@@ -206,7 +205,6 @@ class Trial:
         self.try_next()
 
     def try_next(self) -> None:
-        """Hand over the call that has waited longest, unless the server has one."""
         if self._call is None and self._connection is not None:
             self._call = self._queue.admit_one(
                 self._connection, self._refusal, lambda call: self._loop.post(lambda: self._tried(call))

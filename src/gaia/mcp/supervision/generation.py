@@ -32,7 +32,6 @@ _EXIT_REPORT_SECONDS = 0.2
 class Greeting(NamedTuple):
     profile: ServerProfile
     tools: list[Any] | None
-    """None: the server could not list them."""
 
 
 class Handlers(NamedTuple):

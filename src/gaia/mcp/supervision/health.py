@@ -57,5 +57,4 @@ class HealthCheck:
 
 
 def hangs(timeout: float) -> CallTimeout:
-    """The error of a server that answered no ping for `timeout` seconds."""
     return CallTimeout(f"it hangs, and answered no probe within {timeout:g} s")

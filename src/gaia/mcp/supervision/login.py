@@ -42,7 +42,6 @@ class Logins:
 
     @property
     def may_ask(self) -> bool:
-        """Whether there is a person to ask who has not been asked too often."""
         interactive = self._authorization is not None and self._authorization.interactive
         return interactive and self._in_a_row < _MAX_IN_A_ROW
 
@@ -53,7 +52,6 @@ class Logins:
         self.allow()
 
     def allow(self) -> None:
-        """Allow logins again, before a start of the server."""
         if self._authorization is not None:
             self._authorization.reopen()
 

@@ -95,7 +95,6 @@ class Maintenance:
         self._is_listing = False
         self._is_outdated = False
         self._opening = Listing(self._hooks.listing_begins().number, now + context.start_timeout)
-        """The listing that is part of the opening, with the deadline of the opening."""
 
     def begin(self, profile: ServerProfile, tools: list[Any] | None, *, has_waited: bool = False) -> None:
         """The server is ready and has listed `tools`. `has_waited`: it did so as a stand-by, perhaps long ago."""
@@ -175,7 +174,6 @@ class Maintenance:
             self._run_exchange(resubscribe(resources, log_level), lambda _: None, failed)
 
     def _add_log_level(self) -> None:
-        """In the stateless era the log level is part of each request."""
         level, negotiated = self._hooks.subscriptions.log_level, self._connection.negotiated
         if level is not None and not negotiated.server_may_ask:
             self._connection.set_protocol_version(negotiated.with_log_level(level))

@@ -109,7 +109,6 @@ class RestartTracker:
         self._restarts: deque[float] = deque()
         """When the restarts of the current window were granted, oldest first."""
         self._renewals: deque[float] = deque()
-        """When the sessions of the current window were renewed, oldest first."""
         self.half_open = False
         """Whether the circuit was open, and the server has not worked since."""
         self._cooldown = policy.cooldown
@@ -283,7 +282,6 @@ class Recovery:
         self.adopt(policy, negotiation, rng)
 
     def adopt(self, policy: RestartPolicy, negotiation: Negotiation, rng: random.Random) -> None:
-        """Use another configuration: earlier failures no longer count."""
         self._policy = policy
         self._negotiation = negotiation
         self.tracker = RestartTracker(policy, rng)

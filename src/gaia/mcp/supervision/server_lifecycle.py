@@ -126,7 +126,6 @@ class ServerLifecycle:
         return True
 
     def call_waiting(self) -> None:
-        """React to a call for a server that does not run, or is on trial."""
         is_rested = self._resting is not None and self._resting.connection.in_flight == 0
         if self._trial.is_under_way:
             self._trial.try_next()

@@ -104,7 +104,6 @@ class ServerRequests:
         stays here until user code has returned, or a thread has skipped it."""
         self._by_request: dict[tuple[Connection, RequestId], ServerRequest] = {}
         self._urls: deque[str] = deque(maxlen=_MAX_URLS)
-        """The ids of the latest URLs to which people were sent, oldest first."""
 
     def deadline(self) -> float:
         return self._clock.monotonic() + self._timeout
@@ -235,7 +234,6 @@ class ServerRequests:
         return True
 
     def cancelled(self, connection: Connection, identifier: RequestId) -> None:
-        """Withdraw a request because the server no longer needs the answer (specification, "Cancellation")."""
         with self._lock:
             server_request = self._by_request.get((connection, identifier))
         if server_request is not None:

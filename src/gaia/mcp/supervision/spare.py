@@ -45,7 +45,6 @@ class Spare:
     ) -> None:
         """``start(number)`` starts a generation; `on_failed` is called if that fails or it is lost. Sets two timers."""
         self.generation: Generation | None = None
-        """Any thread may read it."""
         self._context, self._loop, self._call_queue, self._condition = core
         self._draining = draining
         self._start = start
@@ -83,7 +82,6 @@ class Spare:
         self._not_before = 0.0
 
     def delay(self, moment: float) -> None:
-        """Start the next spare not before `moment`, a reading of the clock."""
         self._not_before = max(self._not_before, moment)
 
     def rest(self) -> None:
@@ -294,7 +292,6 @@ class Replacements:
             self._spare.want(at_once=not self._wanted.keeps_trying or context is not None)
 
     def await_start(self, on_done: OnReplaced, reason: RecyclingReason, asked_in: Context) -> None:
-        """Call `on_done` with the outcome of the next start of a server that is not ready."""
         self.done(MCPError("another configuration has taken its place"))
         self._wanted = _Replacement(0.0, reason, on_done)
         self._spans.began(reason, asked_in)

@@ -162,7 +162,6 @@ class Condition:
     def __init__(self, context: SupervisionContext, call_queue: CallQueue) -> None:
         self.recovery = Recovery(context.policy, context.negotiation, context.rng)
         self.profile: ServerProfile | None = None
-        """The server's own description from its last handshake."""
         self.starts = 0
         self.generation = 0
         """The number of the present start, or of the last one."""
@@ -272,7 +271,6 @@ class Condition:
             self.down_reason = reason
 
     def cancel_downtime(self) -> None:
-        """Forget the downtime, because no call has needed the server since it ended."""
         self._down_since = None
 
     def cancel_first_downtime(self) -> None:

@@ -159,7 +159,6 @@ class SubscriptionStream:
         )
 
     def cancelled(self, request_id: RequestId) -> None:
-        """End a request of the client that the server cancels, which can only be one of these ("Cancellation")."""
         error = CallCancelled("the server ended the subscription")
         if _is(self._runner, request_id):
             runner, self._runner = self._runner, None
@@ -185,7 +184,6 @@ def _is(runner: ExchangeRunner[None] | None, identifier: object) -> bool:
 
 
 def _finish(runner: ExchangeRunner[None] | None, error: CallCancelled) -> Call | None:
-    """End the request of `runner`. Returns its call, or None if it was not open."""
     call = None if runner is None else runner.call
     return call if call is not None and call.finish(error=error) else None
 

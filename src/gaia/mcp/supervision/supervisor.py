@@ -301,7 +301,6 @@ def _flush() -> None:
 
 
 _running: WeakObjects[Supervisor] = WeakObjects(Supervisor.after_fork)
-"""Supervisors whose thread runs. Each adds and removes itself."""
 
 
 @atexit.register
