@@ -108,6 +108,23 @@ class AgentFirst(SilentAgent, MCPClientMixin): ...
 class MixinFirst(MCPClientMixin, SilentAgent): ...
 
 
+@pytest.fixture
+def client(manager: Mock) -> Mock:
+    """What the manager connects to next."""
+    client = a_client("time", "now", "zones")
+    manager.add_server.return_value = client
+    return client
+
+
+@pytest.fixture
+def agent(manager: Mock, client: Mock) -> AgentFirst:
+    """It uses that server."""
+    agent = AgentFirst(auto_load_config=False)
+    agent.connect_mcp_server("time", CONFIG)
+    serve(manager, client)
+    return agent
+
+
 class TestConnect:
     def test_it_adds_the_server_and_registers_its_tools(self, manager: Mock) -> None:
         manager.add_server.return_value = a_client("time", "now")
@@ -156,27 +173,6 @@ class TestConnect:
         manager.add_server.assert_not_called()
         assert list(_TOOL_REGISTRY) == ["mcp_time_now"]
 
-    def test_one_that_failed_is_connected_again(self, manager: Mock) -> None:
-        client = a_client("time", "now")
-        client.is_connected.return_value = False
-        client.connect.side_effect = lambda: client.is_connected.configure_mock(return_value=True) or True
-        serve(manager, client)
-        manager.config.get_server.return_value = CONFIG
-        assert Host().connect_mcp_server("time", dict(CONFIG)) is True
-        client.connect.assert_called_once_with()
-        assert list(_TOOL_REGISTRY) == ["mcp_time_now"]
-
-    def test_one_that_cannot_be_connected_again_is_not_connected(self, manager: Mock) -> None:
-        client = a_client("time", "now")
-        client.connect.return_value, client.is_connected.return_value = False, False
-        client.last_error = "it crashes"
-        serve(manager, client)
-        manager.config.get_server.return_value = CONFIG
-        agent = AgentFirst()
-        agent.console = Mock()
-        assert agent.connect_mcp_server("time", dict(CONFIG)) is False
-        agent.console.print_error.assert_called_once_with("MCP server time failed to connect: it crashes")
-
     def test_one_that_is_being_restarted_is_waited_for(self, manager: Mock) -> None:
         client = a_client("time", "now")
         client.connect.return_value, client.is_connected.return_value = True, False
@@ -198,18 +194,13 @@ class TestConnect:
         manager.add_server.side_effect = ValueError("exists")
         assert Host().connect_mcp_server("time", {"command": "other"}) is False
 
-    def test_the_prompt_is_rebuilt_once_the_tools_are_there(self, manager: Mock) -> None:
-        manager.add_server.return_value = a_client("time", "now")
-        agent = AgentFirst()
-        assert "mcp_time_now" not in agent.system_prompt
-        agent.connect_mcp_server("time", CONFIG)
-        assert "- mcp_time_now" in agent.system_prompt
-
-    def test_the_tools_go_to_the_agents_own_registry_if_it_has_one(self, manager: Mock) -> None:
+    def test_the_tools_go_to_the_prompt_and_to_the_agents_own_registry_if_it_has_one(self, manager: Mock) -> None:
         manager.add_server.return_value = a_client("time", "now")
         agent = AgentFirst()
         agent._tools_registry = {}
+        assert "mcp_time_now" not in agent.system_prompt
         agent.connect_mcp_server("time", CONFIG)
+        assert "- mcp_time_now" in agent.system_prompt
         assert (list(agent._tools_registry), list(_TOOL_REGISTRY)) == (["mcp_time_now"], [])
 
 
@@ -236,36 +227,21 @@ class TestDisconnect:
         Host().disconnect_mcp_server("down")
         manager.remove_server.assert_called_once_with("down")
 
-    def test_the_tools_go_even_if_the_configuration_cannot_be_saved(self, manager: Mock) -> None:
-        client = a_client("time", "now")
-        manager.add_server.return_value = client
-        agent = AgentFirst(auto_load_config=False)
-        agent.connect_mcp_server("time", CONFIG)
-        serve(manager, client)
+    def test_the_tools_go_even_if_the_configuration_cannot_be_saved(self, manager: Mock, agent: AgentFirst) -> None:
         manager.remove_server.side_effect = ConfigError("disk full")
         with pytest.raises(ConfigError):
             agent.disconnect_mcp_server("time")
         assert "mcp_time_now" not in agent.system_prompt
         assert list(_TOOL_REGISTRY) == []
 
-    def test_the_tools_of_another_server_that_has_taken_the_name_stay(self, manager: Mock) -> None:
-        client, stranger = a_client("time", "now"), a_client("time", "other")
-        manager.add_server.return_value = client
-        host = Host()
-        host.connect_mcp_server("time", CONFIG)
-        serve(manager, client)
-        manager.remove_server.side_effect = lambda _: serve(manager, stranger)
-        host.disconnect_mcp_server("time")
+    def test_the_tools_of_another_server_that_has_taken_the_name_stay(self, manager: Mock, agent: AgentFirst) -> None:
+        manager.remove_server.side_effect = lambda _: serve(manager, a_client("time", "other"))
+        agent.disconnect_mcp_server("time")
         assert list(_TOOL_REGISTRY) == ["mcp_time_other"]
 
-    def test_a_change_of_tools_on_the_way_out_leaves_nothing_behind(self, manager: Mock) -> None:
-        client = a_client("time", "now")
-        manager.add_server.return_value = client
-        host = Host()
-        host.connect_mcp_server("time", CONFIG)
-        serve(manager, client)
+    def test_a_change_of_tools_on_the_way_out_leaves_nothing_behind(self, manager: Mock, agent: AgentFirst) -> None:
         manager.remove_server.side_effect = lambda name: publish(manager, ToolsChanged(name, added=("late",)))
-        host.disconnect_mcp_server("time")
+        agent.disconnect_mcp_server("time")
         assert list(_TOOL_REGISTRY) == []
 
     def test_closing_stops_all_servers_and_removes_their_tools(self, manager: Mock) -> None:
@@ -295,17 +271,19 @@ class TestDisconnect:
 
 
 class TestSettings:
-    def test_the_manager_gets_the_settings_and_the_hosts_debug_mode(self, mocker: Any, manager_class: Mock) -> None:
+    def test_the_manager_gets_the_settings_the_hosts_debug_mode_and_what_answers_servers(
+        self, mocker: Any, manager_class: Mock
+    ) -> None:
+        settings = {"tool_filter": ToolFilter(deny=["delete_*"]), "restart_policy": RestartPolicy(max_restarts=1)}
+        settings |= {"on_elicitation": print, "on_sampling": repr, "roots": ["/work"]}
+
         class Configured(MCPClientMixin):
             def __init__(self) -> None:
                 self.debug = True
-                super().__init__(auto_load_config=False, tool_filter=tool_filter, restart_policy=policy)
+                super().__init__(auto_load_config=False, **settings)
 
-        tool_filter, policy = ToolFilter(deny=["delete_*"]), RestartPolicy(max_restarts=1)
-        Configured()
-        manager_class.assert_called_once_with(
-            config=mocker.ANY, debug=True, tool_filter=tool_filter, restart_policy=policy
-        )
+        assert Configured()._mcp_manager is manager_class.return_value
+        manager_class.assert_called_once_with(config=mocker.ANY, debug=True, **settings)
 
     @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
     def test_debug_reaches_the_agent_and_the_manager(self, manager_class: Mock, cls: type[AgentFirst]) -> None:
@@ -400,20 +378,17 @@ class TestDeclaredServers:
         agent.load_mcp_servers_from_config()
         assert own.config is before
 
-    @pytest.mark.parametrize("save", [None, False])
-    def test_a_server_that_is_connected_later_is_not_saved(self, manager: Mock, home: Path, save: bool | None) -> None:
+    @pytest.mark.parametrize("save", [None, False, True])
+    def test_a_server_that_is_connected_later_is_saved_only_when_told_so(
+        self, manager: Mock, home: Path, save: bool | None
+    ) -> None:
         manager.add_server.return_value = a_client("db")
         agent = AgentFirst(auto_load_config=True)
         assert agent.connect_mcp_server("db", CONFIG, save=save) is True
-        manager.add_server.assert_called_once_with("db", CONFIG, save=False)
+        manager.add_server.assert_called_once_with("db", CONFIG, save=bool(save))
         assert list((home / ".gaia").iterdir()) == []
-
-    def test_it_is_saved_when_told_so(self, manager: Mock, home: Path) -> None:
-        manager.add_server.return_value = a_client("db")
-        agent = AgentFirst()
-        assert agent.connect_mcp_server("db", CONFIG, save=True) is True
-        manager.add_server.assert_called_once_with("db", CONFIG, save=True)
-        assert manager.config.config_file == home / ".gaia" / "mcp_servers.json"
+        if save:
+            assert manager.config.config_file == home / ".gaia" / "mcp_servers.json"
 
     def test_a_server_that_runs_already_can_be_saved(self, manager: Mock, home: Path) -> None:
         agent = AgentFirst(mcp_servers={"db": CONFIG})
@@ -422,13 +397,6 @@ class TestDeclaredServers:
         manager.add_server.assert_not_called()
         saved = json.loads((home / ".gaia" / "mcp_servers.json").read_text())
         assert saved == {"mcpServers": {"db": CONFIG}}
-
-    def test_what_was_connected_is_shown_with_its_tools(self, manager: Mock) -> None:
-        manager.add_server.return_value = a_client("files", "read_file", "write_file")
-        host = Host()
-        host.console = Mock()  # type: ignore[attr-defined]
-        host.connect_mcp_server("files", CONFIG)
-        host.console.print_info.assert_called_once_with("✓ files (2 tools): read_file, write_file")  # type: ignore[attr-defined]
 
 
 class TestLoading:
@@ -520,15 +488,6 @@ class TestLoading:
         Explicit(config_file="servers.json")
         manager.load_from_config.assert_called_once_with()
         assert manager_class.call_count == 2
-
-    def test_what_answers_servers_goes_to_the_manager(self, manager_class: Mock) -> None:
-        class Asked(MCPClientMixin):
-            def __init__(self) -> None:
-                super().__init__(auto_load_config=False, on_elicitation=print, on_sampling=repr, roots=["/work"])
-
-        assert Asked()._mcp_manager is manager_class.return_value
-        given = manager_class.call_args.kwargs
-        assert (given["on_elicitation"], given["on_sampling"], given["roots"]) == (print, repr, ["/work"])
 
     def test_settings_that_come_after_the_first_server_are_refused(self, manager: Mock) -> None:
         class Late(MCPClientMixin):
@@ -695,29 +654,11 @@ class TestConfigFile:
         assert agent.list_mcp_servers() == ["demo"]
 
 
-def published_to(manager: Mock) -> Callable[[Event], None]:
-    listener: Callable[[Event], None] = manager.subscribe.call_args.args[0]
-    return listener
-
-
 def publish(manager: Mock, event: Event) -> None:
-    published_to(manager)(event)
+    manager.subscribe.call_args.args[0](event)
 
 
 class TestFollowingTheServer:
-    @pytest.fixture
-    def client(self, manager: Mock) -> Mock:
-        client = a_client("time", "now", "zones")
-        manager.add_server.return_value = client
-        return client
-
-    @pytest.fixture
-    def agent(self, manager: Mock, client: Mock) -> AgentFirst:
-        agent = AgentFirst(auto_load_config=False)
-        agent.connect_mcp_server("time", CONFIG)
-        serve(manager, client)
-        return agent
-
     def test_a_change_of_tools_changes_registry_and_prompt(
         self, manager: Mock, client: Mock, agent: AgentFirst
     ) -> None:
@@ -954,7 +895,10 @@ class TestRealServer:
         assert client is not None
         client.call_tool("echo")
         assert wait_until(lambda: client.state is ServerState.FAILED)
+        agent.console = Mock()
         assert agent.connect_mcp_server("s", config) is False
+        (said,) = agent.console.print_error.call_args.args
+        assert said == f"MCP server s failed to connect: {client.last_error}"
 
     def test_the_registry_follows_the_servers_list(
         self, feature_server: dict[str, Any], home: Path, closing: Closing

@@ -52,6 +52,12 @@ def some_file(tmp_path: Path) -> Path:
     return tmp_path / "config" / "servers.json"
 
 
+@pytest.fixture
+def config(some_file: Path) -> MCPConfig:
+    """Over a file with one server."""
+    return MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+
+
 @pytest.fixture(autouse=True)
 def nothing_reported_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_module, "_reported", set())
@@ -152,42 +158,30 @@ class TestLinks:
 
 
 class TestStacking:
-    def test_servers_of_the_global_file_are_loaded(self, global_file: Path) -> None:
+    def test_servers_of_both_files_are_loaded_and_the_local_version_of_one_wins(
+        self, global_file: Path, local_file: Path
+    ) -> None:
+        local = {"time": {"command": "local"}, "mine": {"command": "x"}}
         write(global_file, {"mcpServers": {"time": TIME, "acer": ACER}})
+        write(local_file, {"mcpServers": local})
         config = MCPConfig()
-        assert config.get_servers() == {"time": TIME, "acer": ACER}
-        assert config.source_of("time") == global_file
-
-    def test_servers_of_the_local_file_are_loaded(self, local_file: Path) -> None:
-        write(local_file, {"mcpServers": {"time": TIME}})
-        config = MCPConfig()
-        assert config.get_servers() == {"time": TIME}
-        assert config.source_of("time") == local_file
+        assert config.get_servers() == {**local, "acer": ACER}
+        sources = {name: config.source_of(name) for name in config.get_servers()}
+        assert sources == {"time": local_file, "mine": local_file, "acer": global_file}
 
     def test_an_empty_global_file_does_not_hide_the_local_one(self, global_file: Path, local_file: Path) -> None:
         write(global_file, {"mcpServers": {}})
         write(local_file, {"mcpServers": {"time": TIME}})
         assert MCPConfig().get_servers() == {"time": TIME}
 
-    def test_servers_of_both_files_are_loaded(self, global_file: Path, local_file: Path) -> None:
-        write(global_file, {"mcpServers": {"time": TIME}})
-        write(local_file, {"mcpServers": {"acer": ACER}})
-        config = MCPConfig()
-        assert config.get_servers() == {"time": TIME, "acer": ACER}
-        assert (config.source_of("time"), config.source_of("acer")) == (global_file, local_file)
-
-    def test_the_local_version_of_a_server_wins(self, global_file: Path, local_file: Path) -> None:
-        write(global_file, {"mcpServers": {"time": TIME, "acer": ACER}})
-        write(local_file, {"mcpServers": {"time": {"command": "local"}}})
-        config = MCPConfig()
-        assert config.get_servers() == {"time": {"command": "local"}, "acer": ACER}
-        assert config.source_of("time") == local_file
-
-    def test_without_files_there_are_no_servers(self, global_file: Path, tmp_path: Path) -> None:
+    def test_without_files_there_are_no_servers_but_a_private_home_folder(
+        self, global_file: Path, tmp_path: Path
+    ) -> None:
         config = MCPConfig()
         assert config.get_servers() == {}
         assert config.config_file == global_file
         assert not global_file.exists()
+        assert stat.S_IMODE(global_file.parent.stat().st_mode) == 0o700
         assert list(tmp_path.iterdir()) == []
 
     def test_an_explicit_file_is_the_only_one(self, global_file: Path, local_file: Path, some_file: Path) -> None:
@@ -217,14 +211,6 @@ class TestStacking:
         assert [file for file in config._layers if file is not None] == [global_file]
         config.remove_server("time")
         assert read(global_file) == {"mcpServers": {}}
-
-    def test_the_home_folder_is_made_and_private(self, global_file: Path) -> None:
-        MCPConfig()
-        assert stat.S_IMODE(global_file.parent.stat().st_mode) == 0o700
-
-    def test_an_explicit_file_makes_no_home_folder(self, global_file: Path, some_file: Path) -> None:
-        MCPConfig(some_file, create=True)
-        assert not global_file.parent.exists()
 
     def test_a_file_in_place_of_the_home_folder_is_explained(self, home: Path) -> None:
         (home / ".gaia").write_text("not a folder")
@@ -268,22 +254,16 @@ def unwritten(home: Path, tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("unwritten")
 class TestInMemory:
-    def test_it_has_the_servers_that_it_was_given_in_their_order(self) -> None:
+    def test_it_has_the_servers_that_it_was_given_in_their_order_until_they_are_changed(self) -> None:
         config = MCPConfig.in_memory({"time": TIME, "acer": ACER})
-        assert config.get_servers() == {"time": TIME, "acer": ACER}
-        assert list(config.get_servers()) == ["time", "acer"]
+        assert list(config.get_servers().items()) == [("time", TIME), ("acer", ACER)]
         assert config.get_server("time") == TIME
         assert config.server_exists("acer")
-        assert config.config_file is None
-        assert config.source_of("time") is None
-        assert config.untrusted is None
-
-    def test_changes_are_kept_in_memory(self) -> None:
-        config = MCPConfig.in_memory({"time": TIME})
-        config.add_server("acer", ACER)
+        assert config.config_file is config.source_of("time") is config.untrusted is None
+        config.add_server("new", ACER)
         config.remove_server("time")
         config.remove_server("unknown")
-        assert config.get_servers() == {"acer": ACER}
+        assert config.get_servers() == {"acer": ACER, "new": ACER}
 
     def test_what_was_given_may_be_changed_afterwards(self) -> None:
         entry = {"command": "x", "args": ["a"]}
@@ -315,32 +295,27 @@ class TestInMemory:
 class TestUnsaved:
     """Servers that a program declares over those of the files."""
 
-    def test_it_counts_before_those_of_the_files_which_stay(self, some_file: Path) -> None:
-        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+    def test_it_counts_before_those_of_the_files_until_a_save_takes_its_place(
+        self, config: MCPConfig, some_file: Path
+    ) -> None:
         before = some_file.read_bytes()
         config.add_server("time", ACER, save=False)
         config.add_server("new", TIME, save=False)
         assert config.get_servers() == {"time": ACER, "new": TIME}
         assert config.source_of("time") is None
         assert some_file.read_bytes() == before
-
-    def test_a_save_takes_its_place(self, some_file: Path) -> None:
-        config = MCPConfig(write(some_file, {"mcpServers": {}}))
-        config.add_server("time", ACER, save=False)
         config.add_server("time", TIME)
         assert config.get_server("time") == TIME
         assert config.source_of("time") == some_file
 
-    def test_a_save_that_fails_leaves_it(self, some_file: Path) -> None:
-        config = MCPConfig(write(some_file, {"mcpServers": {}}))
+    def test_a_save_that_fails_leaves_it(self, config: MCPConfig, some_file: Path) -> None:
         config.add_server("time", ACER, save=False)
         write(some_file, "{")
         with pytest.raises(ConfigError):
             config.add_server("time", TIME)
         assert config.get_server("time") == ACER
 
-    def test_a_removal_changes_no_file_unless_it_is_asked_to(self, some_file: Path) -> None:
-        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+    def test_a_removal_changes_no_file_unless_it_is_asked_to(self, config: MCPConfig, some_file: Path) -> None:
         config.add_server("time", ACER, save=False)
         assert config.remove_server("time") == []
         assert config.get_server("time") == TIME
@@ -351,15 +326,13 @@ class TestUnsaved:
 
 
 class TestReading:
-    def test_what_is_returned_is_a_copy(self, some_file: Path) -> None:
-        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+    def test_what_is_returned_is_a_copy(self, config: MCPConfig) -> None:
         config.get_server("time")["args"].append("x")
         config.get_servers()["time"]["args"].append("y")
         config.get_servers().clear()
         assert config.get_servers() == {"time": TIME}
 
-    def test_an_unknown_server_is_empty(self, some_file: Path) -> None:
-        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+    def test_an_unknown_server_is_empty(self, config: MCPConfig) -> None:
         assert config.get_server("nope") == {}
         assert config.source_of("nope") is None
         assert not config.server_exists("nope")
@@ -401,14 +374,18 @@ class TestReading:
         assert read(some_file) == {"mcpServers": {"a": expected}}
         assert config.get_server("a") == expected
 
-    @pytest.mark.parametrize("content", [b"", b" \n", b"\xef\xbb\xbf", b"{}", b'{"other": 1}'])
-    def test_an_empty_file_holds_no_servers(self, some_file: Path, content: bytes) -> None:
+    @pytest.mark.parametrize(
+        ("content", "servers"),
+        [
+            *((content, {}) for content in (b"", b" \n", b"\xef\xbb\xbf", b"{}", b'{"other": 1}')),
+            pytest.param(b'\xef\xbb\xbf{"mcpServers": {"a": {"command": "1"}}}', {"a": {"command": "1"}}, id="a mark"),
+        ],
+    )
+    def test_an_empty_file_holds_no_servers_and_a_byte_order_mark_is_accepted(
+        self, some_file: Path, content: bytes, servers: Any
+    ) -> None:
         write(some_file, "").write_bytes(content)
-        assert MCPConfig(some_file).get_servers() == {}
-
-    def test_a_byte_order_mark_is_accepted(self, some_file: Path) -> None:
-        write(some_file, "").write_bytes(b"\xef\xbb\xbf" + json.dumps({"mcpServers": {"time": TIME}}).encode())
-        assert MCPConfig(some_file).get_servers() == {"time": TIME}
+        assert MCPConfig(some_file).get_servers() == servers
 
     def test_of_a_key_that_is_there_twice_the_last_counts(self, some_file: Path) -> None:
         write(some_file, '{"mcpServers": {"a": {"command": "1"}, "a": {"command": "2"}}}')
@@ -442,9 +419,8 @@ class TestBrokenFiles:
 
     @pytest.mark.parametrize(("content", "said"), BROKEN)
     def test_one_that_broke_since_it_was_loaded_is_not_overwritten(
-        self, some_file: Path, content: bytes, said: str
+        self, config: MCPConfig, some_file: Path, content: bytes, said: str
     ) -> None:
-        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
         some_file.write_bytes(content)
         with pytest.raises(ConfigError) as adding:
             config.add_server("acer", ACER)
@@ -486,7 +462,7 @@ class TestAdding:
         assert read(global_file) == {"mcpServers": {"time": TIME}}
         assert not local_file.exists()
 
-    def test_with_a_local_file_only_that_is_written_and_gets_only_this_server(
+    def test_with_a_local_file_only_that_is_written_and_global_servers_are_overridden_not_changed(
         self, global_file: Path, local_file: Path
     ) -> None:
         write(global_file, {"mcpServers": {"time": TIME}})
@@ -495,23 +471,17 @@ class TestAdding:
         config = MCPConfig()
         config.add_server("acer", ACER)
         assert read(local_file) == {"mcpServers": {"acer": ACER}}
-        assert global_file.read_bytes() == before
         assert config.get_servers() == {"time": TIME, "acer": ACER}
+        config.add_server("time", ACER)
+        assert config.get_server("time") == ACER
+        assert config.source_of("time") == local_file
+        assert global_file.read_bytes() == before
 
     def test_a_local_file_that_appears_later_does_not_count(self, global_file: Path, local_file: Path) -> None:
         config = MCPConfig()
         write(local_file, {"mcpServers": {}})
         config.add_server("time", TIME)
         assert read(local_file) == {"mcpServers": {}}
-        assert read(global_file) == {"mcpServers": {"time": TIME}}
-
-    def test_a_global_server_is_overridden_not_changed(self, global_file: Path, local_file: Path) -> None:
-        write(global_file, {"mcpServers": {"time": TIME}})
-        write(local_file, {"mcpServers": {}})
-        config = MCPConfig()
-        config.add_server("time", ACER)
-        assert config.get_server("time") == ACER
-        assert config.source_of("time") == local_file
         assert read(global_file) == {"mcpServers": {"time": TIME}}
 
     def test_a_file_with_the_legacy_key_keeps_it(self, some_file: Path) -> None:
@@ -532,21 +502,18 @@ class TestAdding:
         assert list(read(some_file)) == ["$schema", "mcpServers", "theme"]
         assert read(some_file) == {**document, "mcpServers": {**document["mcpServers"], "acer": ACER}}  # type: ignore[dict-item]
 
-    def test_the_file_is_written_for_people(self, some_file: Path) -> None:
+    def test_the_file_is_written_for_people_in_a_private_folder(self, some_file: Path) -> None:
         MCPConfig(some_file, create=True).add_server("zeit", {"command": "größe"})
         assert some_file.read_text(encoding="utf-8") == (
             '{\n  "mcpServers": {\n    "zeit": {\n      "command": "größe"\n    }\n  }\n}\n'
         )
+        assert stat.S_IMODE(some_file.parent.stat().st_mode) == 0o700
 
     @pytest.mark.parametrize("mode", [0o644, 0o666, 0o600])
     def test_the_file_is_private_whatever_it_was(self, some_file: Path, mode: int) -> None:
         write(some_file, {}).chmod(mode)
         MCPConfig(some_file, create=True).add_server("time", TIME)
         assert stat.S_IMODE(some_file.stat().st_mode) == 0o600
-
-    def test_so_is_a_folder_that_a_save_makes(self, some_file: Path) -> None:
-        MCPConfig(some_file, create=True).add_server("time", TIME)
-        assert stat.S_IMODE(some_file.parent.stat().st_mode) == 0o700
 
     def test_the_whole_file_is_on_disk_before_it_takes_its_place(self, some_file: Path, mocker: Any) -> None:
         synchronised, replaced = os.fsync, os.replace
@@ -655,14 +622,12 @@ class TestRemoving:
         assert global_file.read_bytes() == before
         assert [file.name for file in global_file.parent.iterdir()] == [global_file.name]
 
-    def test_an_unknown_server_changes_nothing(self, some_file: Path) -> None:
-        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+    def test_one_that_the_file_does_not_have_changes_nothing_but_is_forgotten(
+        self, config: MCPConfig, some_file: Path
+    ) -> None:
         before = some_file.read_bytes()
         assert config.remove_server("nope") == []
         assert some_file.read_bytes() == before
-
-    def test_one_that_is_gone_from_the_file_already_is_forgotten(self, some_file: Path) -> None:
-        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
         write(some_file, {"mcpServers": {"acer": ACER}})
         config.remove_server("time")
         assert not config.server_exists("time")
@@ -670,10 +635,6 @@ class TestRemoving:
 
 
 class TestFailingSaves:
-    @pytest.fixture
-    def config(self, some_file: Path) -> MCPConfig:
-        return MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
-
     @pytest.mark.parametrize("step", ["fsync", "replace"])
     def test_a_full_disk_leaves_the_old_file_whole_and_nothing_else(
         self, config: MCPConfig, some_file: Path, step: str, mocker: Any
@@ -707,11 +668,11 @@ class TestSeveralWriters:
         other.add_server("acer", ACER)
         assert read(some_file) == {"mcpServers": {"time": TIME, "acer": ACER}}
 
-    def test_what_another_program_removed_since_the_load_stays_removed(self, some_file: Path) -> None:
-        write(some_file, {"mcpServers": {"time": TIME}})
-        one, other = MCPConfig(some_file), MCPConfig(some_file)
-        one.remove_server("time")
-        other.add_server("acer", ACER)
+    def test_what_another_program_removed_since_the_load_stays_removed(
+        self, config: MCPConfig, some_file: Path
+    ) -> None:
+        MCPConfig(some_file).remove_server("time")
+        config.add_server("acer", ACER)
         assert read(some_file) == {"mcpServers": {"acer": ACER}}
 
     def test_threads_lose_nothing_and_agree_with_the_file(self, some_file: Path) -> None:
@@ -824,11 +785,14 @@ class TestNamedFiles:
         assert read(some_file) == {"mcpServers": {"time": TIME}}
         assert MCPConfig(some_file).get_servers() == {"time": TIME}
 
-    def test_one_that_is_to_be_created_is_no_warning(self, some_file: Path, log_events: LogEvents) -> None:
+    def test_one_that_is_to_be_created_is_no_warning_and_makes_no_home_folder(
+        self, some_file: Path, global_file: Path, log_events: LogEvents
+    ) -> None:
         config = MCPConfig(some_file, create=True)
         config.add_server("time", TIME)
         assert read(some_file) == {"mcpServers": {"time": TIME}}
         assert log_events("config_file_missing") == []
+        assert not global_file.parent.exists()
 
     def test_one_that_must_exist_is_an_error(self, some_file: Path) -> None:
         with pytest.raises(ConfigError, match=f"{some_file}: there is no such file; correct the path"):
@@ -889,22 +853,14 @@ class TestDisabling:
         assert config.set_disabled("time", False)
         assert json.loads(some_file.read_text())["mcpServers"]["time"] == {**TIME, "note": 1}
 
-    def test_what_another_process_has_changed_meanwhile_stays(self, some_file: Path) -> None:
-        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+    def test_what_another_process_has_changed_or_enabled_meanwhile_stays_but_is_disabled(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {"time": {**TIME, "disabled": True}}}))
         write(some_file, {"mcpServers": {"time": {**TIME, "note": 2}}})
 
         assert config.set_disabled("time", True)
-        assert json.loads(some_file.read_text())["mcpServers"]["time"]["note"] == 2
+        assert read(some_file) == {"mcpServers": {"time": {**TIME, "note": 2, "disabled": True}}}
 
-    def test_what_another_process_has_enabled_meanwhile_is_disabled(self, some_file: Path) -> None:
-        config = MCPConfig(write(some_file, {"mcpServers": {"time": {**TIME, "disabled": True}}}))
-        write(some_file, {"mcpServers": {"time": TIME}})
-
-        assert config.set_disabled("time", True)
-        assert json.loads(some_file.read_text())["mcpServers"]["time"]["disabled"] is True
-
-    def test_nothing_is_saved_if_it_is_so_already(self, some_file: Path) -> None:
-        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+    def test_nothing_is_saved_if_it_is_so_already(self, config: MCPConfig, some_file: Path) -> None:
         some_file.unlink()
 
         assert not config.set_disabled("time", False)
@@ -946,8 +902,7 @@ class TestLogOfSaves:
         fields = {"event": "config_saved", "file": str(some_file), "server": "time", "level": "INFO"}
         assert saves() == [{**fields, "change": change} for change in ("added", "replaced", "removed")]
 
-    def test_what_is_kept_in_memory_is_none(self, some_file: Path, saves: Callable[[], list[dict[str, Any]]]) -> None:
-        config = MCPConfig(write(some_file, {}))
+    def test_what_is_kept_in_memory_is_none(self, config: MCPConfig, saves: Callable[[], list[dict[str, Any]]]) -> None:
         config.add_server("time", TIME, save=False)
         config.remove_server("time")
         assert saves() == []
@@ -963,26 +918,21 @@ class TestLogOfSaves:
 
 
 class TestUnknownKeys:
-    def test_they_are_reported_with_what_was_meant(self, some_file: Path, caplog: pytest.LogCaptureFixture) -> None:
-        write(some_file, {"mcpServers": {"time": {"comand": "uvx", "zzz": 1}, "acer": ACER}})
+    def test_they_are_reported_with_what_was_meant_once_per_file_and_server(
+        self, some_file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        write(some_file, {"mcpServers": {"time": {"comand": "uvx", "zzz": 1}, "acer": ACER, "b": {"zzz": 1}}})
+        other_file = write(tmp_path / "other.json", {"mcpServers": {"b": {"zzz": 1}}})
         with caplog.at_level(logging.WARNING, logger="gaia"):
-            MCPConfig(some_file)
-        (record,) = caplog.records
-        assert record.event_fields == {  # type: ignore[attr-defined]
+            for file in (some_file, some_file, other_file, some_file):
+                MCPConfig(file)
+        reported = [record.event_fields for record in caplog.records]  # type: ignore[attr-defined]
+        assert reported[0] == {
             "event": "config_keys_unknown",
             "file": str(some_file),
             "server": "time",
             "keys": ["comand", "zzz"],
             "did_you_mean": {"comand": "command"},
         }
-
-    def test_they_are_reported_once_per_file_and_server(
-        self, some_file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        write(some_file, {"mcpServers": {"a": {"zzz": 1}, "b": {"zzz": 1}}})
-        other_file = write(tmp_path / "other.json", {"mcpServers": {"a": {"zzz": 1}}})
-        with caplog.at_level(logging.WARNING, logger="gaia"):
-            for file in (some_file, some_file, other_file, some_file):
-                MCPConfig(file)
-        reported = [(record.event_fields["file"], record.event_fields["server"]) for record in caplog.records]  # type: ignore[attr-defined]
-        assert reported == [(str(some_file), "a"), (str(some_file), "b"), (str(other_file), "a")]
+        places = [(fields["file"], fields["server"]) for fields in reported]
+        assert places == [(str(some_file), "time"), (str(some_file), "b"), (str(other_file), "b")]
