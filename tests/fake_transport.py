@@ -173,6 +173,12 @@ class FakeChannel:
             self._ending = Ending(exit_code, signal, stderr)
         self._listener.channel_ended()
 
+    def end_slowly(self, **ending: Any) -> None:
+        """The server's process closes its output; the process itself ends when the test lets it."""
+        self.hold_closing()
+        self.end(**ending)
+        self.wait_until_closing()
+
     def die(self, exit_code: int | None = None, signal: str | None = None) -> None:
         """The server's process ends, which is not reported yet."""
         self._ending = Ending(exit_code, signal)

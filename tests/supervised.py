@@ -266,13 +266,14 @@ class Supervised:
             assert self._happened.wait_for(lambda: len(self.listings) >= number, PATIENCE), self.listings
             return self.listings[number - 1]
 
-    def call_answered_with(self, result: dict[str, Any]) -> bool:
-        """Make another call, answer it, and see whether that is what its caller gets."""
-        channel = self.transport.channel(self.transport.starts)
-        number = len(channel.requests("tools/call")) + 1
-        future = self.submit()
-        channel.answer(channel.wait_for("tools/call", number), result)
-        return future.result(PATIENCE) == result
+    def is_answered_by(self, number: int, call: CallFuture | None = None) -> bool:
+        """Answer from the start of this number; whether the caller gets that: of its first call, or of a new one."""
+        is_first = call is not None or self.transport.starts < number
+        nth = 1 if is_first else len(self.transport.channel(number).requests("tools/call")) + 1
+        call = call or self.submit()
+        channel = self.transport.channel(number)
+        channel.answer(channel.wait_for("tools/call", nth), {"content": "text"})
+        return call.result(PATIENCE) == {"content": "text"}
 
     def unfinished_call(self) -> Call:
         """A call that nobody makes, due in an hour."""

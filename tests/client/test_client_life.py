@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.errors import (
-    CallCancelled,
-)
+from gaia.mcp.errors import CallCancelled
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS
 from gaia.mcp.supervision.events import Event, Restarted, ServerLog, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.supervision.policy import RestartPolicy
@@ -208,35 +206,28 @@ class TestRestarting:
         assert text(client.call_tool("echo", {"text": "hello again"})) == "hello again"
         assert read_state(tmp_path / "state").starts == 2
 
-    def test_a_server_that_only_closes_its_output_is_replaced(
-        self, fault_server: Server, connect: Connect, tmp_path: Path
+    @pytest.mark.parametrize(
+        ("fault", "said"),
+        [
+            pytest.param({"close_stdout": True}, "closed its output", id="it only closes its output"),
+            pytest.param({"freeze": True}, "hangs", id="it hangs"),
+        ],
+    )
+    def test_a_server_that_lives_but_is_of_no_use_is_replaced(
+        self, fault_server: Server, connect: Connect, tmp_path: Path, fault: Json, said: str
     ) -> None:
         config = fault_server(
-            faults=[{"tool": "echo", "close_stdout": True}],
-            state_file=tmp_path / "state",
-            by_start={"2": {"faults": []}},
-        )
-        client = connect(config, restart=QUICK)
-        events = Recorder()
-        client.subscribe(events)
-        client.call_tool("echo", {"text": "hi"})
-        events.wait_for(Restarted)
-        assert text(client.call_tool("echo", {"text": "hi"})) == "hi"
-        assert not is_alive(read_state(tmp_path / "state").pids[0])
-
-    def test_a_hung_server_is_replaced(self, fault_server: Server, connect: Connect, tmp_path: Path) -> None:
-        config = fault_server(
-            faults=[{"tool": "echo", "freeze": True}],
-            state_file=tmp_path / "state",
-            by_start={"2": {"faults": []}},
+            faults=[{"tool": "echo", **fault}], state_file=tmp_path / "state", by_start={"2": {"faults": []}}
         )
         client = connect(config, restart=QUICK, healthTimeout=0.1)
-        events = Recorder()
-        client.subscribe(events)
-        assert client.call_tool("echo", {"text": "hi"}, timeout=0.1)["error_type"] == "timeout"
+        client.subscribe(events := Recorder())
+        hangs = said == "hangs"
+        outcome = client.call_tool("echo", {"text": "hi"}, timeout=0.1 if hangs else PATIENCE)
+        assert not hangs or outcome["error_type"] == "timeout"
         events.wait_for(Restarted)
         assert text(client.call_tool("echo", {"text": "hi"})) == "hi"
-        assert "hangs" in str(client.last_error)
+        assert said in str(client.last_error)
+        assert not is_alive(read_state(tmp_path / "state").pids[0])
 
     def test_a_server_that_stops_reading_is_replaced(
         self, fault_server: Server, connect: Connect, tmp_path: Path

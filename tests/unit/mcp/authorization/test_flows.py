@@ -107,21 +107,19 @@ def run(flow: Coroutine[Any, Any, Login | None]) -> Login | None:
 
 
 class TestRenewing:
-    def test_the_refresh_token_goes_to_the_kept_endpoint_alone(self, internet: Internet, file: TokenFile) -> None:
+    def test_the_refresh_token_goes_to_the_kept_endpoint_alone_and_all_else_is_kept(
+        self, internet: Internet, file: TokenFile
+    ) -> None:
         login = run(flows.renew(OAuth(), LOGIN, file))
         assert login is not None
         assert (login.access_token, login.refresh_token) == ("access-2", "refresh-2")
+        assert (login.issuer, login.redirect_uri) == (ISSUER, BACK)
+        assert login.client is not None
+        assert login.client["client_id"] == "client-1"
         assert file.read() == login
         assert internet.paths == {f"{ISSUER}/token": 1}
         (form,) = internet.forms
         assert (form["grant_type"], form["refresh_token"]) == ("refresh_token", "refresh-1")
-
-    def test_what_is_known_of_client_and_server_is_kept(self, internet: Internet, file: TokenFile) -> None:
-        login = run(flows.renew(OAuth(), LOGIN, file))
-        assert login is not None
-        assert (login.issuer, login.redirect_uri) == (ISSUER, BACK)
-        assert login.client is not None
-        assert login.client["client_id"] == "client-1"
 
     def test_a_refresh_token_that_is_not_taken_gives_none_and_changes_no_file(
         self, internet: Internet, file: TokenFile
@@ -325,17 +323,15 @@ class TestWhatIsRead:
         endpoints = {**METADATA, "issuer": server.url, "token_endpoint": server.url}
         return msgspec.structs.replace(LOGIN, server=server.url, issuer=server.url, authorization_server=endpoints)
 
-    def test_a_success_has_a_limit(self, server: ScriptedServer, login: Login) -> None:
+    @pytest.mark.parametrize("status", [200, 400], ids=["a success", "an error"])
+    def test_an_answer_has_a_limit(self, server: ScriptedServer, login: Login, status: int) -> None:
         written: queue.SimpleQueue[int] = queue.SimpleQueue()
-        server.on["POST"] = lambda exchange: written.put(exchange.endless())
-        with pytest.raises(ResponseTooLong):
-            run(flows.renew(OAuth(), login, TokenFile(server.url)))
-        assert written.get(timeout=PATIENCE) < ENDLESS / 4
-
-    def test_an_error_is_cut(self, server: ScriptedServer, login: Login) -> None:
-        written: queue.SimpleQueue[int] = queue.SimpleQueue()
-        server.on["POST"] = lambda exchange: written.put(exchange.endless(400))
-        assert run(flows.renew(OAuth(), login, TokenFile(server.url))) is None
+        server.on["POST"] = lambda exchange: written.put(exchange.endless(status))
+        if status == 200:
+            with pytest.raises(ResponseTooLong):
+                run(flows.renew(OAuth(), login, TokenFile(server.url)))
+        else:
+            assert run(flows.renew(OAuth(), login, TokenFile(server.url))) is None
         assert written.get(timeout=PATIENCE) < ENDLESS / 4
 
     def test_so_are_the_documents_about_it(self, server: ScriptedServer) -> None:

@@ -111,11 +111,7 @@ class TestWithoutALogin:
             say_hello(server, authorization(server))
         assert caught.value.delivery == "not_sent"
         assert caught.value.status == 401
-
-    def test_nothing_is_asked_of_the_authorization_server(self, server: Protected) -> None:
-        with pytest.raises(NeedsAuthorization):
-            say_hello(server, authorization(server))
-        assert server.accounts.paths == {"/mcp": 1}
+        assert server.accounts.paths == {"/mcp": 1}, "nothing is asked of the authorization server"
 
     def test_a_callback_alone_does_not_hold_up_requests(self, server: Protected) -> None:
         with pytest.raises(NeedsAuthorization):
@@ -171,10 +167,11 @@ class TestPlainHttp:
 
 
 class TestLoggingIn:
-    def test_the_login_outlives_the_process(self, server: Protected) -> None:
+    def test_the_login_outlives_the_process_and_names_its_authorization_server(self, server: Protected) -> None:
         authorization(server, on_authorization=server.browser).log_in()
         assert say_hello(server, authorization(server)).is_success
         assert server.accounts.counts["authorize"] == 1
+        assert kept(server)["issuer"] == server.origin
 
     def test_a_browser_that_is_redirected_to_this_machine_ends_the_login(self, server: Protected) -> None:
         pages = []
@@ -214,10 +211,6 @@ class TestLoggingIn:
             with pytest.raises(CallCancelled):
                 login.result(PATIENCE)
 
-    def test_without_a_callback_there_is_nobody_to_ask(self, server: Protected) -> None:
-        with pytest.raises(NeedsAuthorization):
-            authorization(server).log_in()
-
     def test_a_registration_outlives_a_login_that_fails(self, server: Protected) -> None:
         server.accounts.refuses_logins = True
         with pytest.raises(NeedsAuthorization):
@@ -238,10 +231,6 @@ class TestLoggingIn:
 
 
 class TestTheFile:
-    def test_it_names_the_authorization_server_that_the_login_is_from(self, server: Protected) -> None:
-        authorization(server, on_authorization=server.browser).log_in()
-        assert kept(server)["issuer"] == server.origin
-
     def test_logging_out_deletes_it(self, server: Protected) -> None:
         auth = authorization(server, on_authorization=server.browser)
         auth.log_in()
@@ -275,11 +264,6 @@ class TestRenewing:
         authorization(server, on_authorization=server.browser).log_in()
         return lambda: authorization(server)
 
-    def test_a_token_that_is_refused_is_renewed(self, server: Protected, logged_in: Any) -> None:
-        server.accounts.revoke_access()
-        assert say_hello(server, logged_in()).is_success
-        assert server.accounts.counts == {"register": 1, "authorize": 1, "authorization_code": 1, "refresh_token": 1}
-
     def test_a_token_that_has_expired_is_renewed_before_it_is_sent(self, server: Protected) -> None:
         server.accounts.token_seconds = 1
         authorization(server, on_authorization=server.browser).log_in()
@@ -288,12 +272,12 @@ class TestRenewing:
         assert say_hello(server, authorization(server)).is_success
         assert server.accounts.paths == {"/token": 1, "/mcp": 1}
 
-    def test_requests_that_meet_it_together_share_one_new_token(self, server: Protected, logged_in: Any) -> None:
+    def test_requests_that_are_refused_together_share_one_new_token(self, server: Protected, logged_in: Any) -> None:
         server.accounts.revoke_access()
         auth = logged_in()
         with ThreadPoolExecutor(8) as pool:
             assert all(response.is_success for response in pool.map(lambda _: say_hello(server, auth), range(8)))
-        assert server.accounts.counts["refresh_token"] == 1
+        assert server.accounts.counts == {"register": 1, "authorize": 1, "authorization_code": 1, "refresh_token": 1}
 
     def test_so_do_several_processes(self, server: Protected, logged_in: Any) -> None:
         server.accounts.revoke_access()
@@ -446,9 +430,6 @@ def test_the_error_of_an_authorization_server_is_not_quoted_in_full() -> None:
     assert len(error.value.message) < 1200
 
 
-URL = "https://mcp.example.com/mcp"
-
-
 def challenge(status: int, wanted: str = "") -> Challenge:
     found = Challenge.of(status, wanted, None)
     assert found is not None
@@ -508,17 +489,15 @@ def test_the_scope_is_read_quoted_and_unquoted(wanted: str, scope: str | None) -
     assert challenge(401, wanted).scope == scope
 
 
-def test_the_replayed_request_looks_like_the_refused_one() -> None:
-    wanted = 'Bearer error="insufficient_scope"'
-    found = Challenge.of(403, wanted, "2026-07-28")
+@pytest.mark.parametrize(
+    ("status", "wanted", "revision"),
+    [(403, 'Bearer error="insufficient_scope"', "2026-07-28"), (401, None, None)],
+    ids=["with all that was said", "with nothing made up"],
+)
+def test_the_replayed_request_looks_like_the_refused_one(status: int, wanted: str | None, revision: str | None) -> None:
+    found = Challenge.of(status, wanted, revision)
     assert found is not None
     request, answer = found.replay("https://mcp.example.com/other")
     assert (request.method, str(request.url)) == ("POST", "https://mcp.example.com/other")
-    assert request.headers["MCP-Protocol-Version"] == "2026-07-28"
-    assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (403, wanted)
-
-
-def test_without_a_revision_and_a_header_none_is_made_up() -> None:
-    request, answer = challenge(401).replay(URL)
-    assert "MCP-Protocol-Version" not in request.headers
-    assert "WWW-Authenticate" not in answer.headers
+    assert request.headers.get("MCP-Protocol-Version") == revision
+    assert (answer.status_code, answer.headers.get("WWW-Authenticate")) == (status, wanted)

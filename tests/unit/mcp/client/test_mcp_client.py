@@ -1,6 +1,5 @@
 """`MCPClient`: over mocks as in the specification, over a user's own transport, and what calls come to."""
 
-import functools
 import json
 import signal
 import sys
@@ -105,49 +104,30 @@ class TestOverMocks:
         with pytest.raises(ToolDenied):
             client.request("tools/call", {"name": "delete_file"})
 
-    def test_tools_that_were_assigned_are_asked_for_again_after_none_was(self, transport: Any) -> None:
-        client = MCPClient("test", transport)
-        client._tools = [MCPTool("read_file", "Read", {})]
-        client._tools = None
-        assert client._tools is None
-        assert [tool.name for tool in client.list_tools()] == ["test_tool"]
-
-    def test_tools_are_listed_once_and_then_cached(self, transport: Any) -> None:
+    def test_tools_are_listed_once_and_then_cached_unless_that_failed(self, transport: Any) -> None:
         client = MCPClient("test", transport)
         assert client.connect()
         transport.send_request.reset_mock()
+        listing = transport.send_request.return_value
+        transport.send_request.return_value = {"error": {"code": -32601, "message": "what?"}}
+        assert client.list_tools() == []
+        transport.send_request.reset_mock()
+        transport.send_request.return_value = listing
         tools = client.list_tools()
         assert [(tool.name, tool.description, tool.input_schema) for tool in tools] == [("test_tool", "Test", {})]
         assert client.list_tools() == tools
         transport.send_request.assert_called_once_with("tools/list")
 
-    def test_a_list_that_fails_is_empty_and_not_cached(self, transport: Any) -> None:
+    @pytest.mark.parametrize("arguments", [{"a": 1}, None], ids=["with arguments", "without"])
+    def test_a_call_sends_name_and_arguments_and_returns_the_result_as_it_is(
+        self, transport: Any, arguments: Json | None
+    ) -> None:
         client = MCPClient("test", transport)
         client.connect()
-        listing = transport.send_request.return_value
-        transport.send_request.return_value = {"error": {"code": -32601, "message": "what?"}}
-        assert client.list_tools() == []
-        transport.send_request.return_value = listing
-        assert len(client.list_tools()) == 1
-
-    def test_a_call_sends_name_and_arguments_and_returns_the_result_as_it_is(self, transport: Any) -> None:
-        client = MCPClient("test", transport)
-        client.connect()
-        transport.send_request.return_value = {
-            "result": {"content": [{"type": "text", "text": "hi"}], "structuredContent": {"a": 1}, "custom": None}
-        }
-        assert client.call_tool("test_tool", {"a": 1}) == {
-            "content": [{"type": "text", "text": "hi"}],
-            "structuredContent": {"a": 1},
-            "custom": None,
-        }
-        transport.send_request.assert_called_with("tools/call", {"name": "test_tool", "arguments": {"a": 1}})
-
-    def test_a_call_without_arguments_sends_none(self, transport: Any) -> None:
-        client = MCPClient("test", transport)
-        client.connect()
-        client.call_tool("test_tool")
-        transport.send_request.assert_called_with("tools/call", {"name": "test_tool", "arguments": {}})
+        result = {"content": [{"type": "text", "text": "hi"}], "structuredContent": {"a": 1}, "custom": None}
+        transport.send_request.return_value = {"result": result}
+        assert client.call_tool("test_tool", arguments) == result
+        transport.send_request.assert_called_with("tools/call", {"name": "test_tool", "arguments": arguments or {}})
 
     def test_disconnect_closes_the_transport_and_forgets_the_tools(self, transport: Any) -> None:
         client = MCPClient("test", transport)
@@ -163,31 +143,17 @@ class TestOverMocks:
         transport.is_connected.return_value = False
         assert client.is_connected() is False
 
-    def test_a_wrapper_calls_its_tool_with_keyword_arguments(self, transport: Any) -> None:
+    def test_a_wrapper_calls_its_tool_with_keyword_arguments_whatever_their_names(self, transport: Any) -> None:
         client = MCPClient("test", transport)
         client.connect()
         (tool,) = client.list_tools()
         wrapper = client.create_tool_wrapper(tool)
         transport.send_request.return_value = {"result": {"content": []}}
-        assert wrapper(a=1, b="two") == {"content": []}
-        transport.send_request.assert_called_with(
-            "tools/call", {"name": "test_tool", "arguments": {"a": 1, "b": "two"}}
-        )
+        arguments = {"a": "two", "self": 1, "tool": 2, "tool_name": 3, "timeout": 4, "not an identifier": 5}
+        assert wrapper(**arguments) == {"content": []}
+        transport.send_request.assert_called_with("tools/call", {"name": "test_tool", "arguments": arguments})
         assert wrapper.__name__ == "test_tool"
         assert wrapper.__doc__ == "Test"
-
-    def test_a_wrapper_passes_on_arguments_whatever_their_names(self, transport: Any) -> None:
-        client = MCPClient("test", transport)
-        client.connect()
-        wrapper = client.create_tool_wrapper(MCPTool("any", "", {}))
-        wrapper(**{"self": 1, "tool": 2, "tool_name": 3, "timeout": 4, "not an identifier": 5})
-        assert transport.send_request.call_args.args[1]["arguments"] == {
-            "self": 1,
-            "tool": 2,
-            "tool_name": 3,
-            "timeout": 4,
-            "not an identifier": 5,
-        }
 
     def test_refused_arguments_are_explained_with_the_schema(self, transport: Any) -> None:
         schema = {
@@ -341,21 +307,20 @@ class TestCalling:
         client.call_tool("echo", arguments)
         assert read_state(tmp_path / "state").calls[0].arguments == arguments
 
-    @pytest.mark.parametrize("arguments", [[1], "text", 5])
-    def test_arguments_that_are_no_dict_are_a_mistake(
-        self, fault_server: Server, connect: Connect, arguments: Any
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            *((arguments, "dict") for arguments in ([1], "text", 5)),
+            *(({"text": value}, "JSON") for value in (object(), {1, 2}, b"bytes")),
+        ],
+    )
+    def test_arguments_that_are_no_dict_or_no_json_are_a_mistake(
+        self, fault_server: Server, connect: Connect, arguments: Any, said: str
     ) -> None:
         client = connect(fault_server())
-        with pytest.raises(ValueError, match="dict"):
-            client.call_tool("echo", arguments)
-
-    @pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes"])
-    def test_so_are_arguments_that_are_no_json(self, fault_server: Server, connect: Connect, value: Any) -> None:
-        client = connect(fault_server())
-        with pytest.raises(ValueError, match="JSON"):
-            client.call_tool("echo", {"text": value})
-        with pytest.raises(ValueError, match="JSON"):
-            client.submit_tool("echo", {"text": value})
+        for call in (client.call_tool, client.submit_tool):
+            with pytest.raises(ValueError, match=said):
+                call("echo", arguments)
         assert client.status.in_flight == 0
 
     def test_a_name_that_is_no_string_is_a_mistake(self, fault_server: Server, connect: Connect) -> None:
@@ -420,10 +385,6 @@ class TestCalling:
         assert wait_until(lambda: client.state is ServerState.CLOSED)
 
 
-def _equal(found: Callable[[], list[str]], expected: list[str]) -> bool:
-    return found() == expected
-
-
 class TestListingTools:
     @pytest.fixture
     def transport(self) -> FakeTransport:
@@ -459,7 +420,7 @@ class TestListingTools:
                 channel.answer(second, {"tools": [{"name": new[0]}]})
                 if later == "refresh":
                     assert [tool.name for tool in newer.result(PATIENCE)] == new
-                assert wait_until(functools.partial(_equal, names, new))
+                assert wait_until(lambda new=new: names() == new)  # type: ignore[misc]
                 channel.answer(first, {"tools": [{"name": f"old-{number}"}]})
                 assert [tool.name for tool in older.result(PATIENCE)] == new
                 assert names() == new
@@ -503,13 +464,11 @@ class TestErrorTypes:
 
 
 class TestFilters:
-    def test_a_denied_tool_is_not_listed(self, fault_server: Server, connect: Connect) -> None:
+    def test_a_tool_that_is_denied_or_not_allowed_is_not_listed(self, fault_server: Server, connect: Connect) -> None:
         client = connect(fault_server(), disabledTools=["echo", "s*"])
         assert {"echo", "sleep", "start"}.isdisjoint(tool.name for tool in client.list_tools())
         assert client.denied_tools == {"echo", "sleep", "start"}
         assert client.status.tool_count == len(client.list_tools())
-
-    def test_an_allow_list_hides_everything_else(self, fault_server: Server, connect: Connect) -> None:
         client = connect(fault_server(), enabledTools=["pid", "received"])
         assert [tool.name for tool in client.list_tools()] == ["pid", "received"]
         assert client.call_tool("echo", {"text": "hi"})["error_type"] == "denied"

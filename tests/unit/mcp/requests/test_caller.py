@@ -97,7 +97,7 @@ class TestGivingUp:
             assert isinstance(error, CallTimeout)
             assert error.delivery == "not_sent"
         channel.resume_reading()
-        assert server.call_answered_with(TEXT)
+        assert server.is_answered_by(server.transport.starts)
         assert len(channel.requests("tools/call")) == 1
         assert channel.requests("notifications/cancelled") == []
 
@@ -302,7 +302,7 @@ class TestFutures:
         future = server.submit()
         assert future.cancel()
         channel.resume_reading()
-        assert server.call_answered_with(TEXT)
+        assert server.is_answered_by(server.transport.starts)
         assert len(channel.requests("tools/call")) == 1
         assert channel.requests("notifications/cancelled") == []
 

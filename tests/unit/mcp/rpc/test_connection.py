@@ -670,7 +670,7 @@ def test_each_start_has_a_tap_of_its_own(server: Supervised) -> None:
     assert seen == ["listener", "channel"]
     restart(server)
     assert names == ["fake", "fake"]
-    assert server.call_answered_with({"content": []})
+    assert server.is_answered_by(server.transport.starts)
 
 
 def test_it_is_told_of_a_start_that_fails(server: Supervised) -> None:

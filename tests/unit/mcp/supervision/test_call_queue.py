@@ -243,20 +243,6 @@ class TestBacklog:
         desk.call_queue.move_to(state, None)
         assert not call.ended
 
-    def test_it_is_refused_when_the_server_has_failed(self, desk: Desk) -> None:
-        desk.call_queue.move_to(ServerState.STARTING, None)
-        call = desk.submit()
-        assert desk.call_queue.move_to(ServerState.FAILED, "it is broken") is ServerState.STARTING
-        assert isinstance(call.error, ServerUnavailable)
-        assert "it is broken" in call.error.message
-
-    def test_it_is_cancelled_when_the_server_is_closed(self, desk: Desk) -> None:
-        desk.call_queue.move_to(ServerState.STARTING, None)
-        call = desk.submit()
-        desk.call_queue.move_to(ServerState.CLOSED, "it was disconnected")
-        assert isinstance(call.error, CallCancelled)
-        assert call.error.delivery == "not_sent"
-
 
 class TestTakingBack:
     def lose(self, desk: Desk, connection: Connection) -> bool:
@@ -273,26 +259,6 @@ class TestTakingBack:
         assert desk.call_queue.take_back(orphans, "it exploded")
         _, following = desk.admit()
         assert ids(following) == [first.id, second.id, third.id]
-
-    def test_a_written_call_fails(self, desk: Desk) -> None:
-        connection, _ = desk.admit()
-        call = desk.submit()
-        assert self.lose(desk, connection)
-        assert isinstance(call.error, ServerCrashed)
-        assert call.error.delivery == "unknown"
-        assert "it exploded" in call.error.message
-        assert len(desk.call_queue) == 0
-
-    def test_a_written_call_that_is_safe_is_kept_under_a_new_id_and_not_safe_any_more(self, desk: Desk) -> None:
-        connection, _ = desk.admit()
-        call = desk.submit(repeatable=True)
-        first_id = call.id
-        assert self.lose(desk, connection)
-        connection, channel = desk.admit()
-        assert ids(channel) == [call.id]
-        assert call.id != first_id
-        assert self.lose(desk, connection)
-        assert isinstance(call.error, ServerCrashed)
 
     def test_an_unwritten_call_that_is_safe_may_still_be_repeated_later(self, desk: Desk) -> None:
         connection, channel = desk.admit()
@@ -358,13 +324,6 @@ class TestTrial:
     def test_a_call_that_has_ended_is_no_trial(self, desk: Desk, waiting: list[Call]) -> None:
         waiting[0].finish(error=CallCancelled("enough"))
         assert self.admit_one(desk, desk.connection()[0], []) is waiting[1]
-
-    def test_giving_up_the_call_tells_the_server(self, desk: Desk, waiting: list[Call]) -> None:
-        connection, channel = desk.connection()
-        self.admit_one(desk, connection, [])
-        desk.call_queue.cancel(waiting[0], CallCancelled("enough"))
-        assert channel.requests("notifications/cancelled")
-        assert desk.call_queue.in_flight == 0
 
     def test_without_a_waiting_call_there_is_none(self, desk: Desk) -> None:
         assert self.admit_one(desk, desk.connection()[0], []) is None

@@ -18,7 +18,7 @@ from gaia.runtime import log
 from tests.fake_transport import PATIENCE, FakeChannel, FakeTransport, handshake_answers
 from tests.supervised import Supervised
 from tests.unit.mcp.supervision.test_server_lifecycle import Supervise
-from tests.unit.mcp.supervision.test_spare import is_answered_by, status, wait_for_standby
+from tests.unit.mcp.supervision.test_spare import status, wait_for_standby
 from tests.waiting import wait_until
 
 TEXT = {"content": "text"}
@@ -52,7 +52,7 @@ class TestHandingOver:
         request = first.wait_for("tools/call")
         connection = server.supervisor.call_queue.ready
         second = replaced(server)
-        assert is_answered_by(server, 2)
+        assert server.is_answered_by(2)
         assert server.supervisor.condition.pid == second.pid
         assert connection is not None
         assert connection.state is ConnectionState.DRAINING
@@ -78,26 +78,22 @@ class TestHandingOver:
         server.settle()
         assert server.transport.starts == 2
 
-    def test_an_idle_server_is_ended_at_once(self, server: Supervised) -> None:
-        replaced(server)
-        server.transport.channel(1).wait_until_closing()
-
     def test_no_call_is_without_a_server_meanwhile(self, server: Supervised) -> None:
         del server.transport.answers["initialize"]
         outcomes = replace(server)
         second = server.transport.channel(2)
         opening = second.wait_for("initialize")
-        assert is_answered_by(server, 1)
+        assert server.is_answered_by(1)
         second.answer(opening, {"protocolVersion": "2025-11-25", "capabilities": {}})
         assert outcomes.get(timeout=PATIENCE) is None
-        assert is_answered_by(server, 2)
+        assert server.is_answered_by(2)
 
     def test_what_is_subscribed_is_set_up_before_it_takes_over(self, server: Supervised) -> None:
         server.subscriptions.add_resource("file:///a")
         server.transport.answers["resources/subscribe"] = lambda _: {}
         second = replaced(server)
         second.wait_for("resources/subscribe")
-        is_answered_by(server, 2)
+        server.is_answered_by(2)
         methods = [message["method"] for message in second.received if "id" in message]
         assert methods.index("resources/subscribe") < methods.index("tools/call")
 
@@ -128,7 +124,7 @@ class TestFailing:
         error = replace(server).get(timeout=PATIENCE)
         assert error is not None
         assert "no memory" in error.message
-        assert is_answered_by(server, 1)
+        assert server.is_answered_by(1)
         server.settle()
         assert server.transport.starts == 1
         assert status(server) is None
@@ -153,28 +149,25 @@ class TestFailing:
         assert "restarting" in error.message
         server.transport.channel(1).let_close()
 
-    def test_a_server_that_is_lost_meanwhile_is_restarted_by_it(self, server: Supervised) -> None:
+    @pytest.mark.parametrize("code", [1, 0], ids=["crashes", "exits by itself"])
+    def test_a_server_that_is_lost_meanwhile_is_restarted_by_it_and_was_not_recycled(
+        self, server: Supervised, code: int
+    ) -> None:
         del server.transport.answers["initialize"]
         outcomes = replace(server)
         second = server.transport.channel(2)
         opening = second.wait_for("initialize")
-        server.transport.channel(1).end(exit_code=1)
-        server.wait_for_state(ServerState.RESTARTING)
+        server.transport.channel(1).end(exit_code=code)
+        if code:
+            server.wait_for_state(ServerState.RESTARTING)
         second.answer(opening, {"protocolVersion": "2025-11-25", "capabilities": {}})
         assert outcomes.get(timeout=PATIENCE) is None
-        assert is_answered_by(server, 2)
+        assert server.is_answered_by(2)
         assert server.transport.starts == 2
-
-    def test_a_server_that_exits_by_itself_meanwhile_does_not_stay_exited(self, server: Supervised) -> None:
-        del server.transport.answers["initialize"]
-        outcomes = replace(server)
-        second = server.transport.channel(2)
-        opening = second.wait_for("initialize")
-        server.transport.channel(1).end(exit_code=0)
-        second.answer(opening, {"protocolVersion": "2025-11-25", "capabilities": {}})
-        assert outcomes.get(timeout=PATIENCE) is None
-        assert is_answered_by(server, 2)
-        assert server.transport.starts == 2
+        condition = server.supervisor.condition.status(server.statistics, 0)
+        assert (condition.recyclings, condition.restarts) == (0, 1)
+        reason = f"the server exited with code {code}"
+        assert server.wait_for(Restarted).reason == reason, "not why it was to be replaced"
 
     def test_a_mistake_while_it_takes_over_leaves_nothing_behind(self, server: Supervised) -> None:
         def break_down(event: Event) -> None:
@@ -187,7 +180,7 @@ class TestFailing:
         server.wait_for(StateChanged, lambda event: event.new is ServerState.READY and event.generation == 3)
         for number in (1, 2):
             server.transport.channel(number).wait_until_closing()
-        assert is_answered_by(server, 3)
+        assert server.is_answered_by(3)
 
     def test_stopping_is_told(self, server: Supervised) -> None:
         del server.transport.answers["initialize"]
@@ -219,9 +212,9 @@ class TestAnotherConfiguration:
         (error,) = server.in_background(server.supervisor.reconfigure_now, candidate, DRAIN).result(PATIENCE)
         assert "no such file" in error.message
         assert server.adoptions == []
-        assert is_answered_by(server, 1)
+        assert server.is_answered_by(1)
         assert server.supervisor.replace_now(DRAIN)
-        assert is_answered_by(server, 2)
+        assert server.is_answered_by(2)
 
     def test_a_stand_by_with_the_former_one_does_not_take_over(self, supervise: Supervise) -> None:
         server = supervise(standby=True).started()
@@ -366,7 +359,7 @@ class TestDraining:
         error = call.exception(PATIENCE)
         assert isinstance(error, ServerCrashed)
         assert "exited with code 1" in error.message
-        assert is_answered_by(server, 2)
+        assert server.is_answered_by(2)
         assert server.states == [ServerState.STARTING, ServerState.READY]
 
     def test_a_call_that_it_has_not_read_goes_to_the_fresh_one_when_it_has_ended(self, server: Supervised) -> None:
@@ -405,7 +398,7 @@ class TestDraining:
         server.wait_for(Restarted, lambda event: event.generation == 3)
         first.answer(request, TEXT)
         assert call.result(PATIENCE) == TEXT
-        assert is_answered_by(server, 3)
+        assert server.is_answered_by(3)
 
     def test_a_call_that_comes_back_when_the_server_has_failed_is_refused(self, supervise: Supervise) -> None:
         server = supervise().started()

@@ -146,51 +146,41 @@ def test_listeners_that_come_and_go_on_many_threads_lose_none(listeners: Listene
     assert stay == [PromptsChanged("s")] * 4
 
 
-def test_a_listener_that_missed_events_is_told_in_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+class SlowListener:
+    """One that is told of the first event until the test lets it go on."""
+
+    def __init__(self, listeners: Listeners) -> None:
+        self.pool, self.told = CallbackPool("test"), list[Event]()
+        self._entered, self._go_on = threading.Event(), threading.Event()
+        listeners.subscribe(self, self.pool)
+        listeners.publish(EVENTS[0])
+        assert self._entered.wait(PATIENCE)
+
+    def __call__(self, event: Event) -> None:
+        self.told.append(event)
+        self._entered.set()
+        self._go_on.wait(PATIENCE)
+
+    def go_on(self) -> list[Event]:
+        self._go_on.set()
+        self.pool.close()
+        return self.told
+
+
+def test_a_listener_that_missed_events_is_told_in_their_place(
+    listeners: Listeners, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(callbacks, "_MAX_TASKS", 2)
-    listeners, pool, told, entered, go_on = (
-        Listeners(),
-        CallbackPool("test"),
-        list[Event](),
-        threading.Event(),
-        threading.Event(),
-    )
-
-    def listener(event: Event) -> None:
-        told.append(event)
-        entered.set()
-        go_on.wait(PATIENCE)
-
-    listeners.subscribe(listener, pool)
-    listeners.publish(EVENTS[0])
-    assert entered.wait(PATIENCE)
+    listener = SlowListener(listeners)
     publish(listeners, PromptsChanged("other"), *EVENTS[1:])
-    go_on.set()
-    pool.close()
-    assert told == [EVENTS[0], PromptsChanged("other"), EventsDropped("s", 2), *EVENTS[3:]]
+    assert listener.go_on() == [EVENTS[0], PromptsChanged("other"), EventsDropped("s", 2), *EVENTS[3:]]
 
 
-def test_events_are_bounded_by_their_size() -> None:
-    listeners, pool, told, entered, go_on = (
-        Listeners(),
-        CallbackPool("test"),
-        list[Event](),
-        threading.Event(),
-        threading.Event(),
-    )
-
-    def listener(event: Event) -> None:
-        told.append(event)
-        entered.set()
-        go_on.wait(PATIENCE)
-
-    listeners.subscribe(listener, pool)
-    listeners.publish(EVENTS[0])
-    assert entered.wait(PATIENCE)
+def test_events_are_bounded_by_their_size(listeners: Listeners) -> None:
+    listener = SlowListener(listeners)
     for _ in range(1000):
         listeners.publish(ServerLog("s", "info", None, {"text": "x" * 60_000}))
-    go_on.set()
-    pool.close()
+    told = listener.go_on()
     kept = [event for event in told if isinstance(event, ServerLog)]
     assert 60 <= len(kept) <= 70
     assert told[1] == EventsDropped("s", 1000 - len(kept))

@@ -44,7 +44,7 @@ class TestKeepTrying:
         server.pass_time(0.5)
         server.wait_for_state(ServerState.READY)
         assert server.states == [ServerState.STARTING, ServerState.FAILED, ServerState.STARTING, ServerState.READY]
-        assert server.call_answered_with(TEXT)
+        assert server.is_answered_by(server.transport.starts)
 
     def test_it_has_neither_restarts_nor_a_downtime(self, supervise: Supervise) -> None:
         server = supervise()
@@ -277,24 +277,18 @@ class TestExits:
         server.wait_for_state(ServerState.EXITED)
         server.clock.advance(3600.0)
         result = server.submit()
-        second = server.transport.channel(2)
-        second.answer(second.wait_for("tools/call"), TEXT)
-        assert result.result(PATIENCE) == TEXT
+        assert server.is_answered_by(2, result)
         assert server.wait_for(Restarted).downtime == 0.0
 
     def test_a_call_that_comes_while_it_is_leaving_starts_it_again(self, server: Supervised) -> None:
         first = server.transport.channel()
-        first.hold_closing()
-        first.end(exit_code=0)
-        first.wait_until_closing()
+        first.end_slowly(exit_code=0)
         result = server.submit()
         server.settle()
         # Not both at once.
         assert server.transport.starts == 1
         first.let_close()
-        second = server.transport.channel(2)
-        second.answer(second.wait_for("tools/call"), TEXT)
-        assert result.result(PATIENCE) == TEXT
+        assert server.is_answered_by(2, result)
 
     def test_leaving_while_a_call_waits_is_a_failure(self, server: Supervised) -> None:
         result = server.submit()

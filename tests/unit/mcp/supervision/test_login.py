@@ -71,6 +71,15 @@ def person() -> FakeAuthorization:
     return FakeAuthorization(interactive=True)
 
 
+@pytest.fixture
+def refused(supervise: Supervise, nobody: FakeAuthorization) -> Supervised:
+    """A server that was ready and wants a login now, with nobody to ask."""
+    server = supervise(authorization=nobody).started()
+    server.transport.channel().lock_out()
+    server.wait_for_state(ServerState.NEEDS_AUTHORIZATION)
+    return server
+
+
 class TestServersThatAreKeptTrying:
     def test_one_that_requires_a_login_is_not_tried_again_until_there_is_one(
         self, supervise: Supervise, nobody: FakeAuthorization
@@ -116,13 +125,10 @@ class TestWithNobodyToAsk:
         assert server.states == [ServerState.STARTING, ServerState.NEEDS_AUTHORIZATION]
         assert server.supervisor.condition.last_error == "the server wants a login"
 
-    def test_calls_are_refused_at_once(self, supervise: Supervise, nobody: FakeAuthorization) -> None:
-        server = supervise(authorization=nobody).started()
-        server.transport.channel().lock_out()
-        server.wait_for_state(ServerState.NEEDS_AUTHORIZATION)
-        with pytest.raises(NeedsAuthorization, match="wants a login") as refused:
-            server.call().result(PATIENCE)
-        assert refused.value.delivery == "not_sent"
+    def test_calls_are_refused_at_once(self, refused: Supervised) -> None:
+        with pytest.raises(NeedsAuthorization, match="wants a login") as caught:
+            refused.call().result(PATIENCE)
+        assert caught.value.delivery == "not_sent"
 
     def test_a_call_that_it_was_working_on_may_have_been_done(
         self, supervise: Supervise, nobody: FakeAuthorization
@@ -146,25 +152,17 @@ class TestWithNobodyToAsk:
         assert not restarted.result(PATIENCE)
         assert server.supervisor.state is ServerState.NEEDS_AUTHORIZATION
 
-    def test_it_is_not_tried_again_as_time_passes(self, supervise: Supervise, nobody: FakeAuthorization) -> None:
-        server = supervise(authorization=nobody).started()
-        server.transport.channel().lock_out()
-        server.wait_for_state(ServerState.NEEDS_AUTHORIZATION)
-        server.clock.advance(3600.0)
-        server.settle()
-        assert server.transport.starts == 1
-        assert not [event for event in server.events if isinstance(event, GaveUp)]
+    def test_it_is_not_tried_again_as_time_passes(self, refused: Supervised) -> None:
+        refused.clock.advance(3600.0)
+        refused.settle()
+        assert refused.transport.starts == 1
+        assert not [event for event in refused.events if isinstance(event, GaveUp)]
 
-    def test_the_next_call_works_once_there_is_a_login(self, supervise: Supervise, nobody: FakeAuthorization) -> None:
-        server = supervise(authorization=nobody).started()
-        server.transport.channel().lock_out()
-        server.wait_for_state(ServerState.NEEDS_AUTHORIZATION)
+    def test_the_next_call_works_once_there_is_a_login(self, refused: Supervised, nobody: FakeAuthorization) -> None:
         nobody.new_login = True
-        call = server.call()
-        channel = server.transport.channel(2)
-        channel.answer(channel.wait_for("tools/call"), TEXT)
-        assert call.result(PATIENCE) == TEXT
-        assert server.supervisor.condition.restarts == 1
+        call = refused.call()
+        assert refused.is_answered_by(2, call)
+        assert refused.supervisor.condition.restarts == 1
 
     def test_a_login_that_is_refused_too_refuses_the_call(
         self, supervise: Supervise, nobody: FakeAuthorization
@@ -186,12 +184,9 @@ class TestWithNobodyToAsk:
         with pytest.raises(NeedsAuthorization):
             server.call().result(PATIENCE)
 
-    def test_it_can_be_stopped(self, supervise: Supervise, nobody: FakeAuthorization) -> None:
-        server = supervise(authorization=nobody).started()
-        server.transport.channel().lock_out()
-        server.wait_for_state(ServerState.NEEDS_AUTHORIZATION)
-        server.supervisor.stop()
-        assert server.supervisor.state is ServerState.CLOSED
+    def test_it_can_be_stopped(self, refused: Supervised) -> None:
+        refused.supervisor.stop()
+        assert refused.supervisor.state is ServerState.CLOSED
 
 
 class TestWithAPersonToAsk:
@@ -228,9 +223,7 @@ class TestWithAPersonToAsk:
         server.wait_for_state(ServerState.AUTHORIZING)
         call = server.submit()
         asked.set()
-        channel = server.transport.channel(2)
-        channel.answer(channel.wait_for("tools/call"), TEXT)
-        assert call.result(PATIENCE) == TEXT
+        assert server.is_answered_by(2, call)
 
     def test_calls_are_refused_when_the_login_fails(self, supervise: Supervise, person: FakeAuthorization) -> None:
         server = supervise(authorization=person).started()

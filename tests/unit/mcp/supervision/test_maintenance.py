@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -79,32 +80,24 @@ class TestIdleServer:
         assert channel.closed_with_grace is None
 
     @pytest.mark.parametrize("answer", ["error", "no object"])
-    def test_any_answer_is_a_sign_of_life(self, watched: Supervised, answer: str) -> None:
+    @pytest.mark.parametrize("question", ["first", "second"])
+    def test_any_answer_to_either_question_is_a_sign_of_life(
+        self, watched: Supervised, question: str, answer: str
+    ) -> None:
         channel = watched.transport.channel()
         silence(channel)
         watched.pass_time(30.0)
+        asked = channel.wait_for("ping")
+        if question == "second":
+            watched.pass_time(10.0)
+            asked = channel.wait_for("tools/list", 2)
         if answer == "error":
-            channel.answer_error(channel.wait_for("ping"), -32601, "what is ping?")
+            channel.answer_error(asked, -32601, "what is that?")
         else:
-            channel.answer(channel.wait_for("ping"), "pong")
+            channel.answer(asked, "pong")
         watched.settle()
         # The next look is at the next interval: nobody waits for an answer.
-        watched.clock.wait_for_waiter(watched.clock.monotonic() + 30.0)
-        assert watched.states == [ServerState.STARTING, ServerState.READY]
-
-    @pytest.mark.parametrize("answer", ["error", "no object"])
-    def test_so_is_any_answer_to_the_second_question(self, watched: Supervised, answer: str) -> None:
-        channel = watched.transport.channel()
-        silence(channel)
-        watched.pass_time(30.0)
-        channel.wait_for("ping")
-        watched.pass_time(10.0)
-        if answer == "error":
-            channel.answer_error(channel.wait_for("tools/list", 2), -32601, "no tools")
-        else:
-            channel.answer(channel.wait_for("tools/list", 2), None)
-        watched.settle()
-        watched.clock.wait_for_waiter(watched.clock.monotonic() + 20.0)
+        watched.clock.wait_for_waiter(watched.clock.monotonic() + (30.0 if question == "first" else 20.0))
         assert watched.states == [ServerState.STARTING, ServerState.READY]
 
     def test_whatever_it_says_meanwhile_is_a_sign_of_life(self, watched: Supervised) -> None:
@@ -150,17 +143,12 @@ class TestBusyServer:
         channel.answer(request, TEXT)
         assert result.result(PATIENCE) == TEXT
 
-    def test_after_a_call_that_timed_out_it_is_asked_at_once(self, watched: Supervised) -> None:
+    @pytest.mark.parametrize("make", [Supervised.submit, Supervised.call], ids=["a future", "a thread that waits"])
+    def test_after_a_call_that_timed_out_it_is_asked_at_once(
+        self, watched: Supervised, make: Callable[..., Any]
+    ) -> None:
         silence(watched.transport.channel())
-        result = watched.submit(timeout=5.0)
-        watched.transport.channel().wait_for("tools/call")
-        watched.pass_time(5.0)
-        assert isinstance(result.exception(PATIENCE), CallTimeout)
-        assert_is_killed(watched)
-
-    def test_so_it_is_after_a_call_that_somebody_waited_for(self, watched: Supervised) -> None:
-        silence(watched.transport.channel())
-        result = watched.call(timeout=5.0)
+        result = make(watched, timeout=5.0)
         watched.transport.channel().wait_for("tools/call")
         watched.pass_time(5.0)
         assert isinstance(result.exception(PATIENCE), CallTimeout)
@@ -241,9 +229,7 @@ class TestServerThatDoesNotRead:
         watched.pass_time(10.0)
         watched.pass_time(10.0)
         watched.wait_for_state(ServerState.RESTARTING)
-        second = watched.transport.channel(2)
-        second.answer(second.wait_for("tools/call"), TEXT)
-        assert waiting.result(PATIENCE) == TEXT
+        assert watched.is_answered_by(2, waiting)
 
     def test_calls_that_it_has_read_fail_when_it_is_killed(self, watched: Supervised) -> None:
         channel = watched.transport.channel()

@@ -173,9 +173,7 @@ class TestRestarting:
 
     def test_the_old_server_has_ended_completely_before_the_new_one_starts(self, server: Supervised) -> None:
         first = server.transport.channel()
-        first.hold_closing()
-        first.end()
-        first.wait_until_closing()
+        first.end_slowly()
         server.clock.advance(60.0)
         assert server.transport.starts == 1
         first.let_close()
@@ -270,9 +268,7 @@ class TestRestarting:
         server.wait_for_state(ServerState.RESTARTING)
         result = server.submit()
         server.pass_time(0.5)
-        third = server.transport.channel(3)
-        third.answer(third.wait_for("tools/call"), TEXT)
-        assert result.result(PATIENCE) == TEXT
+        assert server.is_answered_by(3, result)
 
     def test_a_written_call_fails_and_says_that_it_may_have_happened(self, server: Supervised) -> None:
         result = server.submit()
@@ -364,9 +360,7 @@ class TestRestarting:
 
     def test_a_deadline_covers_waiting_for_a_server_that_ends_slowly(self, server: Supervised) -> None:
         first = server.transport.channel()
-        first.hold_closing()
-        first.end()
-        first.wait_until_closing()
+        first.end_slowly()
         future = server.submit(timeout=1.0)
         server.pass_time(1.0)
         assert isinstance(future.exception(PATIENCE), CallTimeout)
@@ -386,9 +380,7 @@ class TestRestarting:
 
         server.reactions.append(read_on)
         first.end(**ending)
-        second = server.transport.channel(2)
-        second.answer(second.wait_for("tools/call"), TEXT)
-        assert result.result(PATIENCE) == TEXT
+        assert server.is_answered_by(2, result)
         assert first.requests("tools/call") == []
 
     def test_the_old_connection_is_closed_for_good(self, server: Supervised) -> None:
@@ -412,8 +404,7 @@ class TestRestarting:
         restart(server)
         first.end(exit_code=1)
         result = server.submit()
-        server.transport.channel(2).answer(server.transport.channel(2).wait_for("tools/call"), TEXT)
-        assert result.result(PATIENCE) == TEXT
+        assert server.is_answered_by(2, result)
         assert server.supervisor.state is ServerState.READY
 
     def test_noise_is_counted_over_all_generations(self, server: Supervised) -> None:
@@ -466,7 +457,7 @@ class TestTrial:
         for number in (2, 3):
             channel.answer(channel.wait_for("tools/call", number), TEXT)
         assert [call.result(PATIENCE) for call in calls] == [TEXT] * 3
-        assert server.call_answered_with(TEXT)
+        assert server.is_answered_by(server.transport.starts)
 
     def test_so_does_an_error_of_the_server(self, server: Supervised, calls: list[CallFuture]) -> None:
         channel = server.transport.channel(4)

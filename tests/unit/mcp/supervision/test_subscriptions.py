@@ -8,6 +8,7 @@ import pytest
 
 from gaia.mcp.errors import HttpError
 from gaia.mcp.supervision.events import ResourceUpdated
+from tests.fake_transport import FakeChannel
 from tests.supervised import Supervised
 
 Json = dict[str, Any]
@@ -83,39 +84,29 @@ class TestEnding:
         server.pass_time(30.0)
         assert channel.wait_for(LISTEN, 2)["id"] != listening["id"]
 
-    def test_a_server_that_refuses_is_not_asked_again(self, server: Supervised) -> None:
+    def refuse(self, server: Supervised, error: int) -> FakeChannel:
+        """By a status of HTTP, or a code of JSON-RPC. Then the next look at the server comes."""
         channel = server.transport.channel()
-        channel.answer_error(channel.wait_for(LISTEN), -32601, "Method not found")
+        if error < 0:
+            channel.answer_error(channel.wait_for(LISTEN), error, "no")
+        else:
+            channel.fail(channel.wait_for(LISTEN), HttpError("no", status=error))
         server.settle()
+        assert len(channel.requests(LISTEN)) == 1
         server.pass_time(30.0)
+        return channel
+
+    @pytest.mark.parametrize("error", [-32601, 404, 405, 501])
+    def test_a_server_that_refuses_is_not_asked_again(self, server: Supervised, error: int) -> None:
+        channel = self.refuse(server, error)
         channel.wait_for("server/discover", 2)
         assert len(channel.requests(LISTEN)) == 1
 
-    @pytest.mark.parametrize("status", [404, 405, 501])
-    def test_a_status_may_say_that_it_refuses(self, server: Supervised, status: int) -> None:
-        channel = server.transport.channel()
-        channel.fail(channel.wait_for(LISTEN), HttpError("no", status=status))
-        server.settle()
-        server.pass_time(30.0)
-        channel.wait_for("server/discover", 2)
-        assert len(channel.requests(LISTEN)) == 1
-
-    @pytest.mark.parametrize("status", [429, 500, 503])
-    def test_trouble_for_a_while_is_no_refusal(self, server: Supervised, status: int) -> None:
-        channel = server.transport.channel()
-        channel.fail(channel.wait_for(LISTEN), HttpError("unavailable", status=status))
-        server.settle()
-        assert len(channel.requests(LISTEN)) == 1
-        server.pass_time(30.0)
+    @pytest.mark.parametrize("error", [-32603, 429, 500, 503])
+    def test_trouble_for_a_while_is_no_refusal(self, server: Supervised, error: int) -> None:
+        channel = self.refuse(server, error)
         announce(server, channel.wait_for(LISTEN, 2)["id"])
         server.wait_for_listing(2)
-
-    def test_nor_is_an_internal_error(self, server: Supervised) -> None:
-        channel = server.transport.channel()
-        channel.answer_error(channel.wait_for(LISTEN), -32603, "Internal error")
-        server.settle()
-        server.pass_time(30.0)
-        channel.wait_for(LISTEN, 2)
 
     def test_a_cancellation_of_anything_else_means_nothing(self, server: Supervised) -> None:
         channel = server.transport.channel()

@@ -105,9 +105,7 @@ class TestStopping:
 
     def test_while_a_lost_server_ends_slowly_it_waits_for_that_and_no_longer(self, server: Supervised) -> None:
         first = server.transport.channel()
-        first.hold_closing()
-        first.end()
-        first.wait_until_closing()
+        first.end_slowly()
         stopped = server.in_background(server.supervisor.stop)
         server.wait_for_state(ServerState.CLOSED)
         assert not stopped.done()
@@ -197,7 +195,7 @@ class TestMistakesOfOurs:
         channel.wait_until_closing()
         server.wait_for(Restarted)
         assert "a mistake" in str(server.supervisor.condition.last_error)
-        assert server.call_answered_with(TEXT)
+        assert server.is_answered_by(server.transport.starts)
 
     def test_it_is_logged_with_its_traceback(self, server: Supervised, caplog: pytest.LogCaptureFixture) -> None:
         raise_once(server, ServerLog)
@@ -234,9 +232,7 @@ class TestMistakesOfOurs:
         channel.end()
         channel.wait_until_closing()
         server.wait_for(Restarted)
-        second = server.transport.channel(2)
-        second.answer(second.wait_for("tools/call"), TEXT)
-        assert result.result(PATIENCE) == TEXT
+        assert server.is_answered_by(2, result)
 
     def test_again_and_again_opens_the_circuit(self, supervise: Supervise) -> None:
         server = supervise(policy=FRAGILE).started()
@@ -254,7 +250,7 @@ class TestMistakesOfOurs:
         server.reactions.clear()
         server.pass_time(60.0)
         server.wait_for(Restarted)
-        assert server.call_answered_with(TEXT)
+        assert server.is_answered_by(server.transport.starts)
 
     def test_in_the_recovery_itself_is_followed_by_one_attempt_after_the_cooldown(self, server: Supervised) -> None:
         def break_down(event: Event) -> None:
@@ -272,7 +268,7 @@ class TestMistakesOfOurs:
         server.reactions.clear()
         server.pass_time(60.0)
         server.wait_for(Restarted)
-        assert server.call_answered_with(TEXT)
+        assert server.is_answered_by(server.transport.starts)
 
     def test_while_stopping_the_server_is_stopped_all_the_same(self, server: Supervised) -> None:
         raise_once(server, StateChanged, ServerState.CLOSED)
@@ -302,7 +298,7 @@ class TestMistakesOfOurs:
         server.clock.wait_for_waiter(server.clock.monotonic() + 0.5)
         server.clock.advance(0.5)
         server.wait_for(Restarted)
-        assert server.call_answered_with(TEXT)
+        assert server.is_answered_by(server.transport.starts)
 
 
 def raise_once(server: Supervised, kind: type[Event], state: ServerState | None = None) -> None:
@@ -324,8 +320,7 @@ class TestIndependence:
         stubborn.transport.channel().wait_until_closing()
         restart(other)
         result = other.submit()
-        other.transport.channel(2).answer(other.transport.channel(2).wait_for("tools/call"), TEXT)
-        assert result.result(PATIENCE) == TEXT
+        assert other.is_answered_by(2, result)
         assert stubborn.transport.starts == 1
 
     def test_an_error_answer_is_the_callers_business_only(self, server: Supervised) -> None:
