@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,14 @@ class Ledger:
         """Wait until a call with this text has arrived."""
         assert wait_until(lambda: text in self.lines), f"no call with {text!r} has arrived"
 
+    async def cancelled_with(self, text: str, run: Awaitable[object]) -> None:
+        """Run this until a call with this text has arrived, and cancel it."""
+        running = asyncio.ensure_future(run)
+        await asyncio.to_thread(self.wait_for, text)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(running, PATIENCE)
+
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
@@ -59,6 +68,12 @@ def manager(ledger_command: dict[str, Any]) -> Iterator[MCPClientManager]:
         yield manager
 
 
+def assert_idle(manager: MCPClientManager) -> None:
+    """No call is left, and the server was not restarted."""
+    (status,) = manager.status()
+    assert (status.in_flight, status.restarts) == (0, 0)
+
+
 @dataclass(frozen=True)
 class Killer:
     """Kills the process of the server ``ledger`` that runs now with SIGKILL, as ``kill -9`` does."""
@@ -76,13 +91,13 @@ class Killer:
         assert wait_until(lambda: client.status.pid != pid), "the manager has not noticed that the server ended"
 
     @contextlib.contextmanager
-    def during(self, *texts: str) -> Iterator[None]:
-        """Kill it, in a thread, once calls with these texts have arrived."""
+    def during(self, *texts: str, end: Callable[[], object] | None = None) -> Iterator[None]:
+        """Kill it, or `end` it otherwise, in a thread, once calls with these texts have arrived."""
 
         def kill() -> None:
             for text in texts:
                 self.ledger.wait_for(text)
-            self.kill()
+            (end or self.kill)()
 
         with ThreadPoolExecutor(1) as executor:
             killed = executor.submit(kill)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Killer, Ledger
+from tests.tracing import Tracing
 
 Json = dict[str, Any]
 Step = tuple[str, Json] | Callable[[], object]
@@ -97,3 +98,12 @@ class AdapterContract:
         (told,) = play(manager, ("mcp_ledger_configure", arguments))
 
         assert all(value in told.text for value in arguments.values())
+
+    def test_the_span_of_a_call_is_a_child_of_the_applications(
+        self, tracing: Tracing, manager: MCPClientManager, play: Play
+    ) -> None:
+        with tracing.provider.get_tracer("application").start_as_current_span("run"):
+            play(manager, ("mcp_ledger_add", {"a": 1, "b": 2}))
+
+        (span,) = tracing.wait_for("tools/call add")
+        assert span.parent == tracing.only("run").context

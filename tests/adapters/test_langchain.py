@@ -10,10 +10,9 @@ import pytest
 from gaia.adapters.calls import Manager
 from gaia.mcp import MCPClientManager
 from gaia.testing import FakeServer, FakeTool
-from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.conftest import Killer, Ledger, assert_idle
 from tests.adapters.contract import AdapterContract, Json, Play, Step, Told
 from tests.servers.ledger_server import PIXEL
-from tests.tracing import Tracing
 from tests.waiting import wait_until
 
 pytest.importorskip("langchain", reason="LangChain is not installed: pip install langchain")
@@ -124,31 +123,8 @@ def test_results_keep_images_and_structured_content(manager: MCPClientManager, r
 
 def test_a_cancelled_run_cancels_its_call(manager: MCPClientManager, ledger: Ledger) -> None:
     agent = create_agent(scripted(("mcp_ledger_hold", {"text": "held"})), langchain_tools(manager))
-
-    async def main() -> None:
-        running = asyncio.create_task(agent.ainvoke({"messages": [("user", "go on")]}))
-        await asyncio.to_thread(ledger.wait_for, "held")
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-
-    asyncio.run(main())
-
-    (status,) = manager.status()
-    assert (status.in_flight, status.restarts) == (0, 0)
-
-
-def test_the_span_of_a_call_is_a_child_of_the_applications(
-    manager: MCPClientManager, run: Run, tracing: Tracing
-) -> None:
-    agent = create_agent(scripted(("mcp_ledger_add", {"a": 1, "b": 2})), langchain_tools(manager))
-
-    with tracing.provider.get_tracer("application").start_as_current_span("run") as parent:
-        run(agent)
-
-    (call,) = tracing.wait_for("tools/call add")
-    assert call.parent is not None
-    assert call.parent.span_id == parent.get_span_context().span_id
+    asyncio.run(ledger.cancelled_with("held", agent.ainvoke({"messages": [("user", "go on")]})))
+    assert_idle(manager)
 
 
 def test_a_run_that_goes_on_from_a_checkpoint_does_not_repeat_a_call_that_was_interrupted(

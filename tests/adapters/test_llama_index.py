@@ -13,10 +13,9 @@ import pytest
 from gaia.adapters.calls import Manager
 from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
-from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.conftest import Killer, Ledger, assert_idle
 from tests.adapters.contract import AdapterContract, Play, Told
 from tests.servers.ledger_server import PIXEL
-from tests.tracing import Tracing
 from tests.waiting import PATIENCE
 
 pytest.importorskip("llama_index.core", reason="LlamaIndex is not installed: pip install llama-index-core")
@@ -97,18 +96,8 @@ def test_a_failed_call_with_one_argument_is_made_once(
 
 
 def test_an_agent_that_is_cancelled_cancels_its_call(manager: MCPClientManager, ledger: Ledger) -> None:
-    async def cancelled() -> None:
-        tool = tool_named("mcp_ledger_hold", manager)
-        task = asyncio.create_task(tool.acall(text="held"))
-        await asyncio.to_thread(ledger.wait_for, "held")
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(task, PATIENCE)
-
-    asyncio.run(cancelled())
-
-    (status,) = manager.status()
-    assert (status.in_flight, status.restarts) == (0, 0)
+    asyncio.run(ledger.cancelled_with("held", tool_named("mcp_ledger_hold", manager).acall(text="held")))
+    assert_idle(manager)
 
 
 def test_a_tool_is_called_without_an_agent(manager: MCPClientManager) -> None:
@@ -160,12 +149,3 @@ def test_an_agent_with_the_retriever_has_the_tools_that_the_manager_offers_now(m
     assert "mcp_ledger_add" in names()
     manager.remove_server("ledger")
     assert names() == []
-
-
-def test_the_span_of_a_call_is_a_child_of_the_applications(manager: MCPClientManager, tracing: Tracing) -> None:
-    with tracing.provider.get_tracer("application").start_as_current_span("run") as parent:
-        run(manager, [("mcp_ledger_add", {"a": 1, "b": 2})])
-
-    (call,) = tracing.wait_for("tools/call add")
-    assert call.parent is not None
-    assert call.parent.span_id == parent.get_span_context().span_id

@@ -13,7 +13,7 @@ from gaia.adapters.calls import Manager
 from gaia.adapters.openai import openai_tools, run_tool_call, run_tool_call_async
 from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
-from tests.adapters.conftest import Ledger
+from tests.adapters.conftest import Ledger, assert_idle
 from tests.adapters.contract import AdapterContract, Json, Play, Told
 from tests.adapters.scripted_turns import Turn, turn, turns_of
 from tests.servers.ledger_server import PIXEL
@@ -177,53 +177,39 @@ def test_the_model_is_told_of_errors(api: Api, run: Run) -> None:
     assert "Do not repeat" not in failed + missing + unreadable + unknown
 
 
-@pytest.mark.parametrize("api", [Responses], indirect=True)
-def test_responses_show_images(api: Api, run: Run) -> None:
-    endpoint = run(turn(("mcp_ledger_picture", {})))
+@pytest.mark.parametrize("api", [Responses, Chat], indirect=True)
+def test_images_are_shown_by_responses_and_named_by_chat_completions(api: Api, run: Run) -> None:
+    (told,) = api.told(run(turn(("mcp_ledger_picture", {}))).requests[-1])
 
-    (told,) = api.told(endpoint.requests[-1])
+    if api is Chat:
+        assert "[image, image/png, 70 bytes]" in told
+        return
     image = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}", "detail": "auto"}
     assert told[0] == {"type": "input_text", "text": "one pixel"}
     assert [part for part in told if part["type"] == "input_image"] == [image, image]
 
 
-@pytest.mark.parametrize("api", [Chat], indirect=True)
-def test_chat_completions_name_images(api: Api, run: Run) -> None:
-    endpoint = run(turn(("mcp_ledger_picture", {})))
-
-    (told,) = api.told(endpoint.requests[-1])
-    assert "[image, image/png, 70 bytes]" in told
-
-
 def test_a_cancelled_task_cancels_its_call(manager: MCPClientManager, ledger: Ledger) -> None:
     function = {"name": "mcp_ledger_hold", "arguments": '{"text": "held"}'}
-
-    async def main() -> None:
-        call = run_tool_call_async(
-            AsyncMCPClientManager.over(manager), {"type": "function", "id": "1", "function": function}
-        )
-        running = asyncio.create_task(call)
-        await asyncio.to_thread(ledger.wait_for, "held")
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-
-    asyncio.run(main())
-
-    (status,) = manager.status()
-    assert (status.in_flight, status.restarts) == (0, 0)
+    call = {"type": "function", "id": "1", "function": function}
+    held = run_tool_call_async(AsyncMCPClientManager.over(manager), call)
+    asyncio.run(ledger.cancelled_with("held", held))
+    assert_idle(manager)
 
 
-@pytest.mark.parametrize("item", [{"type": "message"}, {"type": "custom", "custom": {"name": "a"}}])
-def test_what_is_no_call_of_a_function_is_refused(item: Json) -> None:
-    with pytest.raises(ValueError, match=str(item["type"])):
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ({"type": "message"}, "message"),
+        ({"type": "custom", "custom": {"name": "a"}}, "custom"),
+        ({"id": "call_1"}, "not None"),
+        (None, "not None"),
+    ],
+    ids=["a message", "a custom tool", "no type", "nothing"],
+)
+def test_what_is_no_call_of_a_function_is_refused(item: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
         run_tool_call(MCPClientManager({}), item)
-
-
-@pytest.mark.parametrize("thing", [{"id": "call_1"}, None], ids=["no type", "nothing"])
-def test_what_has_no_type_is_refused(thing: object) -> None:
-    with pytest.raises(ValueError, match="not None"):
-        run_tool_call(MCPClientManager({}), thing)
 
 
 def test_another_api_is_refused() -> None:

@@ -6,18 +6,15 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
-from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.conftest import Killer, Ledger, assert_idle
 from tests.adapters.contract import AdapterContract, Play, Told
 from tests.servers.ledger_server import PIXEL
-from tests.tracing import Tracing
-from tests.waiting import PATIENCE
 
 pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install openai-agents")
 
@@ -105,19 +102,13 @@ def test_a_cancelled_run_cancels_its_call(manager: MCPClientManager, ledger: Led
     async def main() -> None:
         tools = list[Tool](function_tools(manager))
         agent = Agent(name="agent", model=scripted(("mcp_ledger_hold", {"text": "given up"})), tools=tools)
-        running = asyncio.create_task(Runner.run(agent, "go", run_config=QUIET))
-        await asyncio.to_thread(ledger.wait_for, "given up")
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
+        await ledger.cancelled_with("given up", Runner.run(agent, "go", run_config=QUIET))
         # The server lives, and the same tools serve another run.
         agent = Agent(name="agent", model=scripted(("mcp_ledger_record", {"text": "next"})), tools=tools)
         assert outputs_of(await Runner.run(agent, "go", run_config=QUIET)) == ["recorded next, 1 times"]
 
     asyncio.run(main())
-
-    (status,) = manager.status()
-    assert (status.in_flight, status.restarts) == (0, 0)
+    assert_idle(manager)
 
 
 def test_arguments_that_cannot_be_read_are_not_sent(manager: MCPClientManager, ledger: Ledger) -> None:
@@ -140,17 +131,10 @@ def test_a_server_that_stays_down_does_not_end_the_run(ledger_command: Json, led
 
 
 def test_the_model_is_told_that_a_lost_call_may_be_repeated_if_it_may(
-    manager: MCPClientManager, ledger: Ledger
+    manager: MCPClientManager, killer: Killer
 ) -> None:
-    def stop() -> None:
-        ledger.wait_for("safe")
-        ledger.wait_for("unsafe")
-        manager.stop_server("ledger")
-
-    with ThreadPoolExecutor(1) as executor:
-        stopped = executor.submit(stop)
+    with killer.during("safe", "unsafe", end=lambda: manager.stop_server("ledger")):
         safe, unsafe = run(manager, [("mcp_ledger_read", {"text": "safe"}), ("mcp_ledger_hold", {"text": "unsafe"})])
-        stopped.result(PATIENCE)
 
     assert "may be repeated" in safe
     assert "Do not repeat it" in unsafe
@@ -185,12 +169,7 @@ def test_the_tools_are_as_the_servers_describe_them(manager: MCPClientManager) -
 def test_an_agent_of_a_manager_is_offered_what_appears_in_a_run(
     manager: MCPClientManager, until_grown: Callable[[], None]
 ) -> None:
-    model = scripted(
-        ("mcp_ledger_grow", {}),
-        until_grown,
-        ADD,
-        ("mcp_ledger_grown_1", {}),
-    )
+    model = scripted(("mcp_ledger_grow", {}), until_grown, ADD, ("mcp_ledger_grown_1", {}))
     agent = MCPManagerAgent[None](name="agent", model=model, mcp_manager=manager)
 
     result = asyncio.run(Runner.run(agent, "go", run_config=QUIET))
@@ -264,11 +243,3 @@ def test_an_asynchronous_manager_serves_as_well(ledger_command: Json) -> None:
             assert outputs_of(result) == ["recorded a, 1 times"]
 
     asyncio.run(main())
-
-
-def test_the_span_of_a_call_is_a_child_of_the_applications(tracing: Tracing, manager: MCPClientManager) -> None:
-    with tracing.provider.get_tracer("application").start_as_current_span("run"):
-        run(manager, ADD)
-
-    (span,) = tracing.wait_for("tools/call add")
-    assert span.parent == tracing.only("run").context

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -31,13 +30,11 @@ from pydantic_ai.models.test import TestModel
 from gaia.adapters.calls import Manager
 from gaia.adapters.pydantic_ai import MCPManagerToolset
 from gaia.mcp import MCPClientManager
-from gaia.mcp.aio import AsyncMCPClientManager
 from gaia.testing import FakeServer, FakeTool
-from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.conftest import Killer, Ledger, assert_idle
 from tests.adapters.contract import HOLD, AdapterContract, Play, Step, Told
 from tests.servers.ledger_server import PIXEL
 from tests.tracing import Tracing, attributes_of
-from tests.waiting import PATIENCE
 
 pytestmark = [
     pytest.mark.process,
@@ -132,20 +129,14 @@ def test_a_cancelled_run_cancels_its_call(manager: MCPClientManager, ledger: Led
 
     async def main() -> None:
         script = Script(("mcp_ledger_hold", {"text": "given up"}))
-        running = asyncio.create_task(Agent(script.model, toolsets=[toolset]).run("go"))
-        await asyncio.to_thread(ledger.wait_for, "given up")
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
+        await ledger.cancelled_with("given up", Agent(script.model, toolsets=[toolset]).run("go"))
         # The server lives, and the same toolset serves another run.
         following = Script(("mcp_ledger_record", {"text": "next"}))
         await Agent(following.model, toolsets=[toolset]).run("go")
         assert following.outcomes == [("success", "recorded next, 1 times")]
 
     asyncio.run(main())
-
-    (status,) = manager.status()
-    assert (status.in_flight, status.restarts) == (0, 0)
+    assert_idle(manager)
 
 
 def test_errors_that_the_tool_reports_count_as_retries(manager: MCPClientManager) -> None:
@@ -171,19 +162,12 @@ def test_a_server_that_stays_down_does_not_end_the_run(ledger_command: dict[str,
 
 
 def test_the_model_is_told_that_a_lost_call_may_be_repeated_if_it_may(
-    manager: MCPClientManager, ledger: Ledger
+    manager: MCPClientManager, killer: Killer
 ) -> None:
     script = Script([("mcp_ledger_read", {"text": "safe"}), ("mcp_ledger_hold", {"text": "unsafe"})])
 
-    def stop() -> None:
-        ledger.wait_for("safe")
-        ledger.wait_for("unsafe")
-        manager.stop_server("ledger")
-
-    with ThreadPoolExecutor(1) as executor:
-        stopped = executor.submit(stop)
+    with killer.during("safe", "unsafe", end=lambda: manager.stop_server("ledger")):
         run(script, manager, retries=0)
-        stopped.result(PATIENCE)
 
     (safe, safe_text), (unsafe, unsafe_text) = script.outcomes
     assert (safe, unsafe) == ("failed", "failed")
@@ -217,7 +201,8 @@ def test_a_tool_that_appears_in_a_run_is_offered_in_its_next_step(
 
 
 def test_runs_of_synchronous_code_work_with_the_same_toolset(manager: MCPClientManager) -> None:
-    toolset = MCPManagerToolset[None](manager)
+    toolset = MCPManagerToolset[None](manager, id="servers")
+    assert toolset.id == "servers"
     # `run_sync` keeps the loop of its thread for later runs.
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
@@ -229,18 +214,6 @@ def test_runs_of_synchronous_code_work_with_the_same_toolset(manager: MCPClientM
     finally:
         asyncio.set_event_loop(None)
         loop.close()
-
-
-def test_an_asynchronous_manager_serves_as_well(ledger_command: dict[str, Any]) -> None:
-    async def main() -> None:
-        async with AsyncMCPClientManager({"ledger": ledger_command}) as manager:
-            script = Script(("mcp_ledger_record", {"text": "a"}))
-            toolset = MCPManagerToolset[None](manager, id="servers")
-            await Agent(script.model, toolsets=[toolset]).run("go")
-            assert script.outcomes == [("success", "recorded a, 1 times")]
-            assert toolset.id == "servers"
-
-    asyncio.run(main())
 
 
 def test_the_schemas_are_those_of_the_servers(manager: MCPClientManager) -> None:

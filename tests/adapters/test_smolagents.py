@@ -14,7 +14,6 @@ from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Killer, Ledger
 from tests.adapters.contract import AdapterContract, Play, Told
 from tests.servers.ledger_server import PIXEL
-from tests.tracing import Tracing
 
 pytest.importorskip("smolagents", reason="smolagents is not installed: pip install smolagents")
 
@@ -183,12 +182,3 @@ def test_the_tools_are_those_that_the_manager_offers_now(manager: MCPClientManag
     refresh(agent.tools, AsyncMCPClientManager.over(manager))
 
     assert list(agent.tools) == ["final_answer"]
-
-
-def test_the_span_of_a_call_is_a_child_of_the_applications(manager: MCPClientManager, tracing: Tracing) -> None:
-    with tracing.provider.get_tracer("application").start_as_current_span("run") as parent:
-        run(manager, [("mcp_ledger_add", {"a": 1, "b": 2})])
-
-    (call,) = tracing.wait_for("tools/call add")
-    assert call.parent is not None
-    assert call.parent.span_id == parent.get_span_context().span_id
