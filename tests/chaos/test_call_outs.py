@@ -101,6 +101,13 @@ def installed(injector: Injector, method: str = "_run") -> Iterator[None]:
         yield
 
 
+def connect(client: MCPClient) -> None:
+    """The first start may fail, or the server be lost just after it."""
+    if not client.connect():
+        assert "Injected" in str(client.last_error), client.last_error
+        assert client.connect(), client.last_error
+
+
 class Scenario:
     """A client of a server that is only a list of messages, from its connection to its end."""
 
@@ -142,10 +149,7 @@ class Scenario:
 
     def run(self) -> None:
         client = self.client
-        if not client.connect():
-            # The first start failed, or the server was lost just after it.
-            assert "Injected" in str(client.last_error), client.last_error
-            assert client.connect(), client.last_error
+        connect(client)
         # A call that is not answered, one that may be repeated, one that expires, and one that is answered.
         self.submit("hang")
         self.submit("look")
@@ -167,12 +171,16 @@ class Scenario:
         self.works()
         self.crashes.clear()
         self.submit("hang")
-        client.disconnect()
-        assert client.state is ServerState.CLOSED
+        self.end()
+        assert self.transport.starts <= STARTS + self.faults
+
+    def end(self) -> None:
+        """Disconnect; nothing is left."""
+        self.client.disconnect()
+        assert self.client.state is ServerState.CLOSED
         self.outcomes_are_there()
         for number in range(1, self.transport.starts + 1):
             self.transport.channel(number).wait_until_closing()
-        assert self.transport.starts <= STARTS + self.faults
         left = {thread.name for thread in threading.enumerate()} - self.threads
         assert not any("supervisor" in name for name in left), left
 
@@ -220,10 +228,7 @@ class StandbyScenario(Scenario):
         return wait_until(lambda: (one := self.client.status.standby) is not None and one.state == "ready", 0.2)
 
     def run(self) -> None:
-        client = self.client
-        if not client.connect():
-            assert "Injected" in str(client.last_error), client.last_error
-            assert client.connect(), client.last_error
+        connect(self.client)
         self.waits()
         self.submit("hang")
         self.submit("look")
@@ -236,17 +241,11 @@ class StandbyScenario(Scenario):
         self.waits()
         self.crashes.clear()
         self.submit("hang", timeout=0.05)
-        supervisor = client._engine.session.supervisor  # type: ignore[attr-defined]
+        supervisor = self.client._engine.session.supervisor  # type: ignore[attr-defined]
         supervisor._loop.post(lambda: supervisor._lifecycle.replacements.ask(0.01, lambda _: None, "requested"))
         self.works()
         self.waits()
-        client.disconnect()
-        assert client.state is ServerState.CLOSED
-        self.outcomes_are_there()
-        for number in range(1, self.transport.starts + 1):
-            self.transport.channel(number).wait_until_closing()
-        left = {thread.name for thread in threading.enumerate()} - self.threads
-        assert not any("supervisor" in name for name in left), left
+        self.end()
 
 
 def sites_of(*injectors: Injector) -> list[Site]:
@@ -330,9 +329,7 @@ def test_calls_of_the_supervisor_of_a_process(fault_server: Callable[..., Json])
         with installed(injector):
             client = MCPClient.from_config("fault", {**config, "restart": restart, "protocol": "handshake"})
             try:
-                if not client.connect():
-                    assert "Injected" in str(client.last_error), client.last_error
-                    assert client.connect(), client.last_error
+                connect(client)
                 error = client.submit_tool("look", {}).exception(PATIENCE)
                 assert error is None or isinstance(error, MCPError), error
                 assert wait_until(lambda: not client.call_tool("echo", {"text": "hi"}, timeout=PATIENCE).is_error)

@@ -1,5 +1,6 @@
 """Nothing that a server writes breaks another call: junk, halves, floods, late and doubled answers."""
 
+import contextlib
 import itertools
 import json
 import sys
@@ -10,7 +11,6 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClient, MCPClientManager
-from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.supervision.events import ServerLog
 from gaia.mcp.tools.tool_catalog import MAX_DEFINITION
 from tests.recorder import Recorder
@@ -247,19 +247,9 @@ class TestFloods:
 
 
 @pytest.fixture
-def managed(tmp_path: Path) -> Iterator[Callable[[dict[str, Json]], MCPClientManager]]:
-    managers: list[MCPClientManager] = []
-
-    def make(servers: dict[str, Json]) -> MCPClientManager:
-        file = tmp_path / "servers.json"
-        file.write_text(json.dumps({"mcpServers": servers}))
-        managers.append(MCPClientManager(MCPConfig(file)))
-        managers[-1].load_from_config()
-        return managers[-1]
-
-    yield make
-    for manager in managers:
-        manager.disconnect_all()
+def managed() -> Iterator[Callable[[dict[str, Json]], MCPClientManager]]:
+    with contextlib.ExitStack() as stack:
+        yield lambda servers: stack.enter_context(MCPClientManager(servers))
 
 
 class TestNames:

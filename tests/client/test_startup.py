@@ -74,6 +74,13 @@ class Fakes:
         self.managers.append(manager)
         return manager
 
+    def loaded(self, *names: str, down: dict[str, int] | None = None, **extra: Json) -> MCPClientManager:
+        """The same, with its configuration loaded; so many of the next starts of servers fail that are `down`."""
+        self.down |= down or {}
+        manager = self.manage(*names, **extra)
+        manager.load_from_config()
+        return manager
+
     def pass_time(self, seconds: float) -> None:
         self.clock.wait_for_waiter(self.clock.monotonic() + seconds)
         self.clock.advance(seconds)
@@ -122,9 +129,7 @@ class TestComingBack:
         assert manager.call_tool("mcp_late_a_of_late")["content"] == [{"type": "text", "text": "a_of_late"}]
 
     def test_until_then_calls_are_told_why_and_when_it_is_tried_next(self, fakes: Fakes) -> None:
-        fakes.down["late"] = 9
-        manager = fakes.manage("late")
-        manager.load_from_config()
+        manager = fakes.loaded("late", down={"late": 9})
         answer = manager.call_tool("mcp_late_anything")
         assert answer["error"] == "server 'late' is unavailable: late is down; the next attempt is in 1 s"
         assert (answer["error_type"], answer["delivery"]) == ("server_unavailable", "not_sent")
@@ -152,15 +157,12 @@ class TestComingBack:
             assert call.result(PATIENCE)["content"][0]["text"] == "a_of_slow"
 
     def test_filters_hold_for_calls_to_a_server_that_is_down(self, fakes: Fakes) -> None:
-        fakes.down["late"] = 9
-        manager = fakes.manage("late", late={"disabledTools": ["rm*"]})
-        manager.load_from_config()
+        manager = fakes.loaded("late", down={"late": 9}, late={"disabledTools": ["rm*"]})
         assert manager.call_tool("mcp_late_rm_all")["error_type"] == "denied"
         assert manager.call_tool("mcp_other_tool")["error_type"] == "unknown_tool"
 
     def test_a_server_whose_circuit_opens_keeps_its_tools(self, fakes: Fakes) -> None:
-        manager = fakes.manage("weak", weak={"restart": {"maxRestarts": 0}})
-        manager.load_from_config()
+        manager = fakes.loaded("weak", weak={"restart": {"maxRestarts": 0}})
         before = tool_names(manager)
         fakes.transports["weak"].channel().end(exit_code=1)
         assert wait_until(lambda: state_of(manager, "weak") is ServerState.FAILED)
@@ -169,17 +171,14 @@ class TestComingBack:
         assert (answer["error_type"], "next attempt is in 60 s" in answer["error"]) == ("server_unavailable", True)
 
     def test_a_server_that_the_application_disconnected_is_unavailable_not_unknown(self, fakes: Fakes) -> None:
-        manager = fakes.manage("one")
-        manager.load_from_config()
+        manager = fakes.loaded("one")
         client = manager.get_client("one")
         assert client is not None
         client.disconnect()
         assert manager.call_tool("mcp_one_a_of_one")["error_type"] == "server_unavailable"
 
     def test_loading_again_tries_it_at_once_and_leaves_one_supervisor(self, fakes: Fakes) -> None:
-        fakes.down["late"] = 1
-        manager = fakes.manage("late")
-        manager.load_from_config()
+        manager = fakes.loaded("late", down={"late": 1})
         assert manager.list_servers() == []
         fakes.down["late"] = 0
         manager.load_from_config()
@@ -187,17 +186,14 @@ class TestComingBack:
         assert supervised("late")
 
     def test_adding_a_server_takes_the_place_of_one_that_is_down(self, fakes: Fakes) -> None:
-        fakes.down["late"] = 1
-        manager = fakes.manage("late", "other")
-        manager.load_from_config()
+        manager = fakes.loaded("late", "other", down={"late": 1})
         fakes.down["late"] = 0
         manager.add_server("late", {"command": "better"})
         assert manager.list_servers() == ["late", "other"]
         assert supervised("late", "other")
 
     def test_a_configuration_that_cannot_be_used_is_not_tried_again(self, fakes: Fakes) -> None:
-        manager = fakes.manage("broken", broken={"args": "no list"})
-        manager.load_from_config()
+        manager = fakes.loaded("broken", broken={"args": "no list"})
         (status,) = manager.status()
         assert (status.state, status.retry_in) == (ServerState.FAILED, None)
         assert supervised()
@@ -232,9 +228,7 @@ class TestWhatIsLeft:
     def test_what_ends_a_server_ends_its_attempts(
         self, fakes: Fakes, end: Callable[[MCPClientManager], object]
     ) -> None:
-        fakes.down["late"] = 1
-        manager = fakes.manage("late")
-        manager.load_from_config()
+        manager = fakes.loaded("late", down={"late": 1})
         end(manager)
         assert supervised()
         fakes.clock.advance(1000.0)
@@ -244,8 +238,7 @@ class TestWhatIsLeft:
     def test_an_attempt_under_way_is_ended_too(self, fakes: Fakes) -> None:
         fakes.down["late"] = 1
         fakes.prepare = lambda _, transport: transport.answers.pop("initialize")
-        manager = fakes.manage("late", late={"protocol": "handshake"})
-        manager.load_from_config()
+        manager = fakes.loaded("late", late={"protocol": "handshake"})
         fakes.pass_time(0.5)
         fakes.transports["late"].channel().wait_for("initialize")
         manager.disconnect_all()
@@ -254,9 +247,7 @@ class TestWhatIsLeft:
 
 class TestTheLog:
     def test_one_failure_is_one_event(self, fakes: Fakes, caplog: pytest.LogCaptureFixture) -> None:
-        fakes.down["late"] = 3
-        manager = fakes.manage("late")
-        manager.load_from_config()
+        fakes.loaded("late", down={"late": 3})
         fakes.pass_time(0.5)
         fakes.pass_time(1.0)
         fakes.clock.wait_for_waiter(fakes.clock.monotonic() + 2.0)
@@ -293,9 +284,7 @@ class TestWaiting:
         assert MCPClientManager({"off": {"command": "uvx", "disabled": True}}).wait_ready()
 
     def test_it_waits_for_a_server_that_is_tried_again(self, fakes: Fakes) -> None:
-        fakes.down["late"] = 1
-        manager = fakes.manage("late")
-        manager.load_from_config()
+        manager = fakes.loaded("late", down={"late": 1})
         assert not manager.wait_ready(0)
         with ThreadPoolExecutor(2) as pool:
             waiting = pool.submit(manager.wait_ready, PATIENCE)
@@ -305,17 +294,15 @@ class TestWaiting:
             assert required.result(PATIENCE) is None
 
     def test_it_does_not_wait_for_what_cannot_come(self, fakes: Fakes) -> None:
-        fakes.down["never"] = 1
-        manager = fakes.manage("never", "fine", never={"restart": {"restart": "never"}})
-        manager.load_from_config()
+        manager = fakes.loaded("never", "fine", down={"never": 1}, never={"restart": {"restart": "never"}})
         assert not manager.wait_ready()
         with pytest.raises(ServerUnavailable, match="server 'never' is unavailable: never is down"):
             manager.require("never", "fine", timeout=None)
 
     def test_one_exception_names_each_missing_server_and_its_cause(self, fakes: Fakes) -> None:
-        fakes.down["late"] = 9
-        manager = fakes.manage("late", "off", "broken", "fine", off={"disabled": True}, broken={"args": 1})
-        manager.load_from_config()
+        manager = fakes.loaded(
+            "late", "off", "broken", "fine", down={"late": 9}, off={"disabled": True}, broken={"args": 1}
+        )
         with pytest.raises(RuntimeError) as missing:
             manager.require("late", "off", "broken", "fine", "unheard-of", timeout=0)
         lines = str(missing.value).splitlines()
@@ -331,9 +318,7 @@ class TestWaiting:
             fakes.manage("one").require()
 
     def test_disconnecting_ends_the_wait(self, fakes: Fakes) -> None:
-        fakes.down["late"] = 9
-        manager = fakes.manage("late")
-        manager.load_from_config()
+        manager = fakes.loaded("late", down={"late": 9})
         with ThreadPoolExecutor(1) as pool:
             required = pool.submit(manager.require, "late", timeout=PATIENCE)
             manager.disconnect_all()
@@ -353,9 +338,7 @@ ORDER = ["mcp_b_z_of_b", "mcp_b_a_of_b", "mcp_b_m_of_b", "mcp_a_z_of_a", "mcp_a_
 
 class TestOrder:
     def test_it_is_that_of_the_configuration_whichever_server_is_ready_first(self, fakes: Fakes) -> None:
-        fakes.down["b"] = 1
-        manager = fakes.manage("b", "a")
-        manager.load_from_config()
+        manager = fakes.loaded("b", "a", down={"b": 1})
         assert tool_names(manager) == ORDER[3:]
         assert [status.name for status in manager.status()] == ["b", "a"]
         fakes.pass_time(0.5)

@@ -101,9 +101,17 @@ class TestConstruction:
         with pytest.raises(TypeError, match=r"did you mean max_steps, mcp_servers\? \(MCPClientMixin takes them"):
             PlainAgent(mcp_server={}, max_step=3)
 
-    def test_one_keyword_of_amds_agent_is_named_in_the_singular(self) -> None:
-        with pytest.warns(DeprecationWarning, match=r"ignores skip_lemonade: gaia-mcp has no use for it$"):
-            PlainAgent(skip_lemonade=True)
+    @pytest.mark.parametrize(
+        ("keyword", "said"),
+        [
+            ("skip_lemonade", r"ignores skip_lemonade: gaia-mcp has no use for it$"),
+            ("model_id", r"ignores model_id: .*; llm=LLMSettings\(base_url, model\) says"),
+        ],
+        ids=["in the singular", "with what says it instead"],
+    )
+    def test_one_keyword_of_amds_agent_is_named(self, keyword: str, said: str) -> None:
+        with pytest.warns(DeprecationWarning, match=said):
+            PlainAgent(**{keyword: True})
 
     def test_keywords_of_amds_agent_are_ignored_and_named_once(self) -> None:
         class Migrated(PlainAgent, MCPClientMixin):
@@ -120,29 +128,11 @@ class TestConstruction:
         assert warning.filename == __file__
         assert agent.max_steps == 3
 
-    def test_for_those_that_choose_a_model_the_warning_says_what_does(self) -> None:
-        with pytest.warns(DeprecationWarning, match=r"ignores model_id: .*; llm=LLMSettings\(base_url, model\) says"):
-            PlainAgent(model_id="Qwen3")
-
     def test_all_keywords_of_amds_agent_are_known(self) -> None:
         names = [
-            "use_claude",
-            "use_chatgpt",
-            "claude_model",
-            "base_url",
-            "model_id",
-            "debug_prompts",
-            "show_prompts",
-            "output_dir",
-            "streaming",
-            "show_stats",
-            "output_handler",
-            "max_plan_iterations",
-            "max_consecutive_repeats",
-            "min_context_size",
-            "skip_lemonade",
-            "device",
-            "skill_set",
+            *("use_claude", "use_chatgpt", "claude_model", "base_url", "model_id", "debug_prompts", "show_prompts"),
+            *("output_dir", "streaming", "show_stats", "output_handler", "max_plan_iterations", "device", "skill_set"),
+            *("max_consecutive_repeats", "min_context_size", "skip_lemonade"),
         ]
         with pytest.warns(DeprecationWarning, match="use_claude") as warnings:
             PlainAgent(**dict.fromkeys(names))

@@ -61,13 +61,6 @@ class TestIsolation:
 
 
 class TestTheEndOfAnAgent:
-    def test_its_tools_are_withdrawn(self, shared: Registry) -> None:
-        one = ToolRegistry(shared)
-        one["x"] = entry("x")
-        del one
-        gc.collect()
-        assert "x" not in shared
-
     def test_the_garbage_collector_does_not_wait_for_a_thread_that_uses_a_registry(self, shared: Registry) -> None:
         one, other = ToolRegistry(shared), ToolRegistry(shared)
         one["x"] = entry("x")

@@ -100,20 +100,21 @@ class TestConnecting:
         assert session.last_error == "the transport could not connect"
         assert transport.sent == []
 
-    @pytest.mark.parametrize("error", [RuntimeError("no route"), OSError("no route"), ValueError("no route")])
+    @pytest.mark.parametrize(
+        ("error", "said"),
+        [
+            *((kind("no route"), "no route") for kind in (RuntimeError, OSError, ValueError)),
+            # An error without a text is named by its type.
+            (TimeoutError(), "TimeoutError"),
+        ],
+    )
     def test_one_that_raises_is_not_connected(
-        self, make: Make, transport: Scripted, mocker: Any, error: Exception
+        self, make: Make, transport: Scripted, mocker: Any, error: Exception, said: str
     ) -> None:
         mocker.patch.object(transport, "connect", side_effect=error)
         session = make()
         assert not session.connect()
-        assert session.last_error == "no route"
-
-    def test_an_error_without_a_text_is_named_by_its_type(self, make: Make, transport: Scripted, mocker: Any) -> None:
-        mocker.patch.object(transport, "connect", side_effect=TimeoutError())
-        session = make()
-        session.connect()
-        assert session.last_error == "TimeoutError"
+        assert session.last_error == said
 
     def test_a_failed_handshake_disconnects_the_transport(self, make: Make, transport: Scripted) -> None:
         transport.answers["initialize"] = {"error": {"code": -32000, "message": "not you"}}

@@ -87,9 +87,6 @@ def session(make: Make, transport: FakeTransport) -> Session:
 
 
 class TestMaking:
-    def test_a_transport_with_channels_is_supervised(self, make: Make, transport: FakeTransport) -> None:
-        assert isinstance(make(transport), SupervisedSession)
-
     def test_any_other_is_used_directly_in_the_handshake_era(self, make: Make, observer: Observer) -> None:
         transport = Mock(spec=MCPTransport)
         transport.send_request.return_value = {"result": {"capabilities": {}}}
@@ -99,19 +96,26 @@ class TestMaking:
         assert transport.send_request.call_args_list[0].args[0] == "initialize"
         assert observer.redact is str
 
-    def test_the_server_is_told_who_the_client_is(self, session: Session, transport: FakeTransport) -> None:
+    def test_one_with_channels_is_supervised_and_the_server_told_who_the_client_is(
+        self, session: Session, transport: FakeTransport, observer: Observer
+    ) -> None:
+        assert isinstance(session, SupervisedSession)
         initialize = transport.channel().wait_for("initialize")
         assert initialize["params"]["clientInfo"] == {"name": "GAIA MCP Client", "version": __version__}
-
-    def test_spans_name_the_network_of_the_transport(self, session: Session, observer: Observer) -> None:
-        assert observer.network == {"network.transport": "pipe"}
+        assert observer.network == {"network.transport": "pipe"}, "which spans name"
 
 
 class TestConnecting:
-    def test_a_ready_server_is_not_started_again(self, session: Session, transport: FakeTransport) -> None:
+    def test_a_ready_server_is_not_started_again_unless_it_was_disconnected(
+        self, session: Session, transport: FakeTransport
+    ) -> None:
         assert session.connect()
         assert session.is_connected()
         assert transport.starts == 1
+        session.disconnect()
+        assert session.state is ServerState.CLOSED
+        assert session.connect()
+        assert transport.starts == 2
 
     def test_threads_that_connect_at_once_start_one_server(self, make: Make, transport: FakeTransport) -> None:
         session = make(transport)
@@ -129,23 +133,18 @@ class TestConnecting:
         assert results == [True] * 4
         assert transport.starts == 1
 
-    def test_after_a_failure_a_new_attempt_is_made_at_once(self, make: Make, transport: FakeTransport) -> None:
-        transport.start_errors.append(StartFailed("no such program"))
-        session = make(transport)
-        assert not session.connect()
-        assert (session.state, session.last_error) == (ServerState.FAILED, "no such program")
-        assert session.connect()
-        assert session.last_error is None
-
-    def test_a_failure_leaves_no_thread_and_no_further_attempt(
+    def test_a_failure_leaves_no_thread_and_no_attempt_and_the_next_one_is_made_at_once(
         self, make: Make, transport: FakeTransport, fake_clock: FakeClock
     ) -> None:
         transport.start_errors.append(StartFailed("no such program"))
         session = make(transport)
         assert not session.connect()
+        assert (session.state, session.last_error) == (ServerState.FAILED, "no such program")
         assert not session.keeps_trying
         assert not any("supervisor" in thread.name for thread in threading.enumerate())
         assert fake_clock.deadlines() == []
+        assert session.connect()
+        assert session.last_error is None
 
     def test_a_server_that_is_tried_again_goes_on_being_so_whatever_becomes_of_another_connect(
         self, make: Make, transport: FakeTransport, fake_clock: FakeClock
@@ -180,12 +179,6 @@ class TestConnecting:
         transport.start_errors.append(StartFailed("down"))
         assert not session.connect()
         assert not session.keeps_trying
-
-    def test_after_disconnecting_the_server_is_started_anew(self, session: Session, transport: FakeTransport) -> None:
-        session.disconnect()
-        assert session.state is ServerState.CLOSED
-        assert session.connect()
-        assert transport.starts == 2
 
     def test_a_server_that_is_being_restarted_counts_as_connected(
         self, session: Session, transport: FakeTransport, fake_clock: FakeClock

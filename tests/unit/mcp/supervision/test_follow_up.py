@@ -263,21 +263,13 @@ class TestExits:
         server.clock.wait_for_waiter(None)
         assert server.transport.starts == 1
 
-    def test_the_next_call_starts_it_again_at_once(self, server: Supervised) -> None:
-        server.transport.channel().end(exit_code=0)
-        server.wait_for_state(ServerState.EXITED)
-        result = server.submit()
-        second = server.transport.channel(2)
-        second.answer(second.wait_for("tools/call"), TEXT)
-        assert result.result(PATIENCE) == TEXT
-        assert len(second.requests("initialize")) == 1
-
-    def test_nobody_missed_it_before_that_call(self, server: Supervised) -> None:
+    def test_the_next_call_starts_it_again_at_once_and_nothing_missed_it_before(self, server: Supervised) -> None:
         server.transport.channel().end(exit_code=0)
         server.wait_for_state(ServerState.EXITED)
         server.clock.advance(3600.0)
         result = server.submit()
         assert server.is_answered_by(2, result)
+        assert len(server.transport.channel(2).requests("initialize")) == 1
         assert server.wait_for(Restarted).downtime == 0.0
 
     def test_a_call_that_comes_while_it_is_leaving_starts_it_again(self, server: Supervised) -> None:

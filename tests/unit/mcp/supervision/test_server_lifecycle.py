@@ -219,7 +219,10 @@ class TestRestarting:
         server.request(RequestExchange("tools/list"))
         restart(server, 0.5)
 
-    def test_a_restart_that_fails_is_a_failure_like_a_crash(self, server: Supervised) -> None:
+    def test_a_restart_that_fails_is_a_failure_like_a_crash_even_at_the_beginning_of_time(
+        self, supervise: Supervise
+    ) -> None:
+        server = supervise(clock=FakeClock(0.0)).started()
         server.transport.start_errors.append(StartFailed("out of memory"))
         server.transport.channel().end(exit_code=1)
         server.pass_time(0.5)
@@ -237,15 +240,6 @@ class TestRestarting:
         server.transport.channel(3).wait_for("initialize")
         server.transport.answers["initialize"] = initialize
         server.transport.channel(3).end(exit_code=1)
-        server.pass_time(0.5)
-        assert server.wait_for(Restarted).downtime == 0.5
-
-    def test_the_downtime_begins_with_the_end_of_the_server_even_at_the_beginning_of_time(
-        self, supervise: Supervise
-    ) -> None:
-        server = supervise(clock=FakeClock(0.0)).started()
-        server.transport.start_errors.append(StartFailed("not yet"))
-        server.transport.channel().end(exit_code=1)
         server.pass_time(0.5)
         assert server.wait_for(Restarted).downtime == 0.5
 

@@ -383,17 +383,8 @@ json_values = st.recursive(
     max_leaves=10,
 )
 keywords = [
-    "type",
-    "properties",
-    "required",
-    "anyOf",
-    "allOf",
-    "oneOf",
-    "enum",
-    "const",
-    "items",
-    "$defs",
-    "description",
+    *("type", "properties", "required", "anyOf", "allOf", "oneOf"),
+    *("enum", "const", "items", "$defs", "description"),
 ]
 pointers = st.sampled_from(["#", "#/$defs/a", "#/properties/a", "#/$defs", "#/anyOf/0", "other.json"])
 schemas = st.recursive(
