@@ -32,32 +32,22 @@ def network(served: ScriptedServer) -> dict[str, Any]:
     }
 
 
-def test_a_span_says_where_the_server_is_and_in_which_session(
-    client: MCPClient, served: ScriptedServer, tracing: Tracing
+def test_a_span_says_where_the_server_is_and_in_which_session_and_a_metric_only_where(
+    client: MCPClient, served: ScriptedServer, tracing: Tracing, metering: Metering
 ) -> None:
     client.call_tool("echo", {"text": "hi"})
     attributes = attributes_of(tracing.call)
     assert network(served).items() <= attributes.items()
     assert attributes["mcp.session.id"] in served.open_sessions
-
-
-def test_a_metric_says_where_but_not_in_which_session(
-    client: MCPClient, served: ScriptedServer, metering: Metering
-) -> None:
-    client.call_tool("echo", {"text": "hi"})
+    context = tracing.call.context
+    assert context is not None
+    (call,) = served.of("tools/call")
+    assert f"{context.span_id:016x}" in call.body["params"]["_meta"]["traceparent"]
     client.disconnect()
     for name in ("mcp.client.operation.duration", "mcp.client.session.duration"):
         for point in metering.points(name):
             assert network(served).items() <= dict(point.attributes).items()
             assert "mcp.session.id" not in point.attributes
-
-
-def test_the_context_goes_into_the_message(client: MCPClient, served: ScriptedServer, tracing: Tracing) -> None:
-    client.call_tool("echo", {"text": "hi"})
-    context = tracing.call.context
-    assert context is not None
-    (call,) = served.of("tools/call")
-    assert f"{context.span_id:016x}" in call.body["params"]["_meta"]["traceparent"]
 
 
 def test_a_server_whose_address_is_not_known_yet_has_none() -> None:

@@ -62,18 +62,6 @@ class TestSpan:
         assert span.instrumentation_scope is not None
         assert span.instrumentation_scope.name == "gaia.mcp"
 
-    def test_it_is_a_child_of_the_callers(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
-        client = connect(fault_server())
-        with tracing.provider.get_tracer("agent").start_as_current_span("think") as parent:
-            client.call_tool("echo", {"text": "hi"})
-            client.submit_tool("echo", {"text": "hi"}).result(PATIENCE)
-        first, second = tracing.wait_for("tools/call echo", 2)
-        for span in (first, second):
-            assert span.parent is not None
-            assert span.parent.span_id == parent.get_span_context().span_id
-            assert span.context is not None
-            assert span.context.trace_id == parent.get_span_context().trace_id
-
     def test_it_does_not_become_the_current_one(
         self, tracing: Tracing, fault_server: FaultServer, connect: Connect
     ) -> None:
@@ -95,16 +83,7 @@ class TestSpan:
 class TestFailure:
     """Every failure has an `error.type` of few values, and every span an end."""
 
-    def assert_failed(self, tracing: Tracing, error_type: str, description: str, **more: str | None) -> None:
-        assert tracing.call.status.status_code is StatusCode.ERROR
-        assert description in str(tracing.call.status.description)
-        assert attributes_of(tracing.call)["error.type"] == error_type
-        assert attributes_of(tracing.call).get("rpc.response.status_code") == more.get("code")
-        assert attributes_of(tracing.call).get("gaia.mcp.delivery") == more.get("delivery")
-
-    def test_an_interrupt(
-        self, tracing: Tracing, fault_server: FaultServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_interrupt(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
         client = connect(fault_server(faults=[{"tool": "echo", "progress": [{"progress": 1}], "await_cancel": True}]))
 
         def interrupt(*_: object) -> None:
@@ -112,21 +91,34 @@ class TestFailure:
 
         with pytest.raises(KeyboardInterrupt):
             client.call_tool("echo", {"text": "hi"}, on_progress=interrupt)
-        self.assert_failed(tracing, "KeyboardInterrupt", "")
+        assert tracing.call.status.status_code is StatusCode.ERROR
+        assert attributes_of(tracing.call)["error.type"] == "KeyboardInterrupt"
 
-    def test_a_future_that_fails(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
-        client = connect(fault_server(faults=[{"tool": "echo", "error": {"code": -1, "message": "the reason"}}]))
-        client.submit_tool("echo", {"text": "hi"}).exception(PATIENCE)
-        tracing.wait_for("tools/call echo")
-        self.assert_failed(tracing, "-1", "the reason", code="-1")
-
-    def test_a_future_that_times_out_says_whether_it_was_sent(
-        self, tracing: Tracing, fault_server: FaultServer, connect: Connect
+    @pytest.mark.parametrize(
+        ("fault", "error_type", "description", "more"),
+        [
+            ({"error": {"code": -1, "message": "the reason"}}, "-1", "the reason", {"rpc.response.status_code": "-1"}),
+            ({"await_cancel": True}, "timeout", "not answered", {"gaia.mcp.delivery": "unknown"}),
+        ],
+    )
+    def test_a_future(
+        self,
+        tracing: Tracing,
+        fault_server: FaultServer,
+        connect: Connect,
+        fault: Json,
+        error_type: str,
+        description: str,
+        more: Json,
     ) -> None:
-        client = connect(fault_server(faults=[{"tool": "echo", "await_cancel": True}]))
-        client.submit_tool("echo", {"text": "hi"}, timeout=0.05).exception(PATIENCE)
+        client = connect(fault_server(faults=[{"tool": "echo", **fault}]))
+        client.submit_tool("echo", {"text": "hi"}, timeout=0.5 if "await_cancel" in fault else PATIENCE).exception()
         tracing.wait_for("tools/call echo")
-        self.assert_failed(tracing, "timeout", "not answered", delivery="unknown")
+        assert tracing.call.status.status_code is StatusCode.ERROR
+        assert description in str(tracing.call.status.description)
+        attributes = attributes_of(tracing.call)
+        names = ("error.type", "rpc.response.status_code", "gaia.mcp.delivery")
+        assert {name: attributes[name] for name in names if name in attributes} == {"error.type": error_type, **more}
 
 
 class TestPropagation:
@@ -202,31 +194,26 @@ def test_a_span_processor_that_never_returns_does_not_keep_a_future_from_being_d
         held.set()
 
 
-class TestLog:
-    """The other thing that is seen of a call from outside."""
-
-    def test_each_call_is_one_event_with_its_id(
-        self, fault_server: FaultServer, connect: Connect, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        client = connect(fault_server(faults=[{"tool": "pid", "error": {"code": -1, "message": "no"}}]))
-        with caplog.at_level(logging.DEBUG, "gaia"):
-            client.call_tool("echo", {"text": "secret text"})
-            client.call_tool("pid")
-        events = [getattr(record, "event_fields", {}) for record in caplog.records if "tool_called" in record.message]
-        assert [(one["server"], one["tool"], one["call_id"], one["error_type"]) for one in events] == [
-            ("fault", "echo", 4, None),
-            ("fault", "pid", 5, "jsonrpc"),
-        ]
-        assert all(one["seconds"] > 0 for one in events)
-        assert "secret text" not in caplog.text
-
-    def test_a_tool_that_reports_an_error_is_one(
-        self, fault_server: FaultServer, connect: Connect, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        client = connect(fault_server(faults=[{"tool": "echo", "result": {"content": [], "isError": True}}]))
-        with caplog.at_level(logging.DEBUG, "gaia"):
-            client.call_tool("echo", {"text": "hi"})
-        assert "error_type='tool_error'" in caplog.text
+def test_each_call_is_one_event_of_the_log_with_its_id(
+    fault_server: FaultServer, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = [
+        {"tool": "pid", "error": {"code": -1, "message": "no"}},
+        {"tool": "children", "result": {"content": [], "isError": True}},
+    ]
+    client = connect(fault_server(faults=faults))
+    with caplog.at_level(logging.DEBUG, "gaia"):
+        client.call_tool("echo", {"text": "secret text"})
+        client.call_tool("pid")
+        client.call_tool("children")
+    events = [getattr(record, "event_fields", {}) for record in caplog.records if "tool_called" in record.message]
+    assert [(one["server"], one["tool"], one["call_id"], one["error_type"]) for one in events] == [
+        ("fault", "echo", 4, None),
+        ("fault", "pid", 5, "jsonrpc"),
+        ("fault", "children", 6, "tool_error"),
+    ]
+    assert all(one["seconds"] > 0 for one in events)
+    assert "secret text" not in caplog.text
 
 
 def test_without_tracing_no_thread_is_started_for_it(fault_server: FaultServer, connect: Connect) -> None:

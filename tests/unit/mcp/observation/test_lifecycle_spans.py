@@ -67,7 +67,9 @@ class TestGoldenTrace:
         assert restart.context is not None
         assert link.context.trace_id == restart.context.trace_id
 
-    def test_the_crash_says_how_it_was(self, crashing_once: Json, connect: Connect, tracing: Tracing) -> None:
+    def test_the_crash_the_wait_and_the_start_say_how_they_were(
+        self, crashing_once: Json, connect: Connect, tracing: Tracing
+    ) -> None:
         client = connect(crashing_once, restart=QUICK)
         client.call_tool("pid", timeout=PATIENCE)
         (crash,) = tracing.wait_for("gaia.mcp.crash fault")
@@ -77,12 +79,6 @@ class TestGoldenTrace:
         assert "eeee" in attributes["gaia.mcp.process.stderr_tail"]
         assert 0 < attributes["gaia.mcp.uptime"] < PATIENCE
         assert crash.status.status_code is StatusCode.ERROR
-
-    def test_what_is_waited_for_and_started_says_how(
-        self, crashing_once: Json, connect: Connect, tracing: Tracing
-    ) -> None:
-        client = connect(crashing_once, restart=QUICK)
-        client.call_tool("pid", timeout=PATIENCE)
         (backoff,) = tracing.wait_for("gaia.mcp.backoff fault")
         assert attributes_of(backoff)["gaia.mcp.backoff.delay"] == 0.0
         spawns = tracing.wait_for("gaia.mcp.spawn fault", 2)
@@ -362,33 +358,33 @@ class TestWithoutAServer:
         assert ends == []
         assert metering.value("gaia.mcp.server.crashes", gaia__mcp__reason="start_failed") == 1
 
-    def test_the_restart_says_that_a_standby_took_over(
-        self, life: LifecycleSpans, tracing: Tracing, finish: Callable[[], None]
+    @pytest.mark.parametrize("took_over", [True, False])
+    def test_the_restart_and_the_metrics_say_whether_a_standby_took_over(
+        self,
+        life: LifecycleSpans,
+        tracing: Tracing,
+        metering: Metering,
+        finish: Callable[[], None],
+        took_over: bool,
     ) -> None:
         life.lost("signal", 1.0)
         terminate(life, "signal")
-        life.took_over(2, 77)
+        if took_over:
+            life.took_over(2, 77)
+        else:
+            life.opening(2)
+            life.spawned(77)
         life.ready("2025-11-25", 0.002)
         life.admitted()
         finish()
-        assert tracing.tree() == ["gaia.mcp.restart it", "  gaia.mcp.crash it"]
+        parts = [] if took_over else ["  gaia.mcp.spawn it", "  gaia.mcp.handshake it"]
+        assert tracing.tree() == ["gaia.mcp.restart it", "  gaia.mcp.crash it", *parts]
         attributes = attributes_of(tracing.only("gaia.mcp.restart it"))
-        assert attributes["gaia.mcp.standby"] is True
-        assert (attributes["gaia.mcp.generation"], attributes["gaia.mcp.process.pid"]) == (2, 77)
-
-    def test_the_metrics_say_so_too(self, life: LifecycleSpans, metering: Metering) -> None:
-        for took_over in (True, False):
-            life.lost("signal", 1.0)
-            terminate(life, "signal")
-            if took_over:
-                life.took_over(2, None)
-            else:
-                life.opening(2)
-                life.spawned(None)
-            life.ready("2025-11-25", 0.002)
-            life.admitted()
-        points = metering.points("gaia.mcp.server.restarts")
-        assert sorted(dict(point.attributes).get("gaia.mcp.standby", False) for point in points) == [False, True]
+        assert attributes.get("gaia.mcp.standby", False) is took_over
+        if took_over:
+            assert (attributes["gaia.mcp.generation"], attributes["gaia.mcp.process.pid"]) == (2, 77)
+        (point,) = metering.points("gaia.mcp.server.restarts")
+        assert dict(point.attributes).get("gaia.mcp.standby", False) is took_over
 
 
 class TestStandby:

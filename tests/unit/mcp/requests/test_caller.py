@@ -67,13 +67,6 @@ class TestWaiting:
         channel.answer(request, TEXT)
         result.result(PATIENCE)
 
-    def test_arguments_that_are_no_json_are_refused_before_anything_is_sent(
-        self, server: Supervised, channel: FakeChannel
-    ) -> None:
-        with pytest.raises(ValueError, match="JSON"):
-            server.request(RequestExchange("tools/call", {"name": object()}, CallOptions(30.0)))
-        assert channel.requests("tools/call") == []
-
 
 class TestGivingUp:
     def test_an_answer_at_the_very_moment_of_the_deadline_counts(
@@ -208,17 +201,6 @@ class TestProgress:
         assert result.result(PATIENCE) == TEXT
         assert seen == [1, 2]
 
-    def test_the_servers_own_metadata_keys_survive(self, server: Supervised, channel: FakeChannel) -> None:
-        params = {"name": "echo", "_meta": {"traceparent": "00-…"}}
-        result = server.in_background(
-            server.request, RequestExchange("tools/call", params, CallOptions(on_progress=lambda *_: None))
-        )
-        request = channel.wait_for("tools/call")
-        assert request["params"]["_meta"] == {"traceparent": "00-…", "progressToken": request["id"]}
-        assert params == {"name": "echo", "_meta": {"traceparent": "00-…"}}
-        channel.answer(request, TEXT)
-        result.result(PATIENCE)
-
     def test_a_repeated_call_goes_on_reporting(self, server: Supervised, channel: FakeChannel) -> None:
         reports: list[float] = []
         result = server.call("look", repeatable=True, on_progress=lambda value, *_: reports.append(value))
@@ -306,13 +288,20 @@ class TestFutures:
         assert len(channel.requests("tools/call")) == 1
         assert channel.requests("notifications/cancelled") == []
 
-    def test_cancelling_too_late_changes_nothing(self, server: Supervised, channel: FakeChannel) -> None:
+    def test_cancelling_too_late_changes_nothing_and_twice_is_cancelled(
+        self, server: Supervised, channel: FakeChannel
+    ) -> None:
         future = server.submit()
         channel.answer(channel.wait_for("tools/call"), TEXT)
         future.result(PATIENCE)
         assert not future.cancel()
         assert future.result() == TEXT
         assert channel.requests("notifications/cancelled") == []
+        future = server.submit()
+        channel.wait_for("tools/call", 2)
+        assert future.cancel()
+        assert future.cancel()
+        assert len(channel.requests("notifications/cancelled")) == 1
 
     def test_a_progress_callback_that_never_returns_does_not_keep_it_from_being_done(
         self, server: Supervised, channel: FakeChannel, held: threading.Event
@@ -333,13 +322,6 @@ class TestFutures:
         server.supervisor.stop()
         assert not future.cancel()
         assert isinstance(future.exception(PATIENCE), CallCancelled)
-
-    def test_cancelling_twice_is_cancelled(self, server: Supervised, channel: FakeChannel) -> None:
-        future = server.submit()
-        channel.wait_for("tools/call")
-        assert future.cancel()
-        assert future.cancel()
-        assert len(channel.requests("notifications/cancelled")) == 1
 
     @pytest.mark.parametrize("end", ["result", "error", "timeout", "crash", "close"])
     def test_callbacks_run_on_a_callback_thread(self, server: Supervised, channel: FakeChannel, end: str) -> None:
@@ -439,30 +421,19 @@ class TestFutures:
         assert len(deadlines._heap) + len(deadlines._arrived) <= 512
 
 
-class TestStatistics:
-    def test_they_count_calls_errors_and_time(self, server: Supervised, channel: FakeChannel) -> None:
-        for outcome in ("result", "tool error", "error"):
-            result = server.call()
-            request = channel.wait_for("tools/call", server.statistics.calls + 1)
-            server.clock.advance(2.0)
-            if outcome == "error":
-                channel.answer_error(request, -1, "no")
-            else:
-                channel.answer(request, {"content": [], "isError": outcome == "tool error"})
-            result.exception(PATIENCE)
-        assert server.statistics.calls == 3
-        assert server.statistics.errors == 2
-        assert server.statistics.percentiles(0.5) == [2.0]
-
-    def test_futures_count_too(self, server: Supervised, channel: FakeChannel) -> None:
-        future = server.submit()
-        request = channel.wait_for("tools/call")
-        server.clock.advance(3.0)
-        channel.answer(request, TEXT)
-        future.result(PATIENCE)
-        assert server.statistics.calls == 1
-        assert server.statistics.errors == 0
-        assert server.statistics.percentiles(0.5) == [3.0]
+@pytest.mark.parametrize("submitted", [False, True])
+def test_statistics_count_calls_errors_and_time(server: Supervised, channel: FakeChannel, submitted: bool) -> None:
+    for outcome in ("result", "tool error", "error"):
+        result = server.submit() if submitted else server.call()
+        request = channel.wait_for("tools/call", server.statistics.calls + 1)
+        server.clock.advance(2.0)
+        if outcome == "error":
+            channel.answer_error(request, -1, "no")
+        else:
+            channel.answer(request, {"content": [], "isError": outcome == "tool error"})
+        result.exception(PATIENCE)
+    assert (server.statistics.calls, server.statistics.errors) == (3, 2)
+    assert server.statistics.percentiles(0.5) == [2.0]
 
 
 class TestTimeoutsThatProgressSetsBack:

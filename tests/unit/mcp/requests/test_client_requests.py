@@ -218,11 +218,7 @@ class TestWithoutAnAnswer:
         self, make: Make, request_: Any, complaint: str, submitted: bool
     ) -> None:
         asked = make()
-        future = (
-            asked.client.submit_tool("echo")
-            if submitted
-            else asked.threads.submit(asked.client.request, "tools/call", {"name": "echo"})
-        )
+        future = asked.begin(submitted=submitted)
         asked.channel.answer(asked.round(1), required(who=request_))
         error = future.exception(PATIENCE)
         assert isinstance(error, InvalidResponse)

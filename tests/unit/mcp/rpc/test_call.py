@@ -82,31 +82,18 @@ class TestFrame:
 
 
 class TestEnd:
-    def test_it_ends_with_a_result(self) -> None:
-        ended = call()
+    def test_it_ends_with_the_first_result_or_error_and_what_comes_second_changes_nothing(self) -> None:
+        seen: list[tuple[dict[str, Any], bool]] = []
+        ended = call(on_done=lambda done: seen.append((done.result, done.ended)))
         assert not ended.ended
-        assert ended.finish({"content": []}) is True
-        assert ended.ended
-        assert (ended.result, ended.error) == ({"content": []}, None)
-
-    def test_it_ends_with_an_error(self) -> None:
-        ended, error = call(), CallTimeout("too late")
-        assert ended.finish(error=error) is True
-        assert ended.error is error
-
-    def test_what_comes_second_changes_nothing(self) -> None:
-        done: list[Call] = []
-        ended = call(on_done=done.append)
-        ended.finish({"first": 1})
+        assert ended.finish({"first": 1}) is True
         assert ended.finish({"second": 2}) is False
         assert ended.finish(error=CallTimeout("third")) is False
-        assert (ended.result, ended.error) == ({"first": 1}, None)
-        assert done == [ended]
-
-    def test_its_outcome_is_there_when_its_end_is_told(self) -> None:
-        seen: list[tuple[dict[str, Any], bool]] = []
-        call(on_done=lambda done: seen.append((done.result, done.ended))).finish({"a": 1})
-        assert seen == [({"a": 1}, True)]
+        assert (ended.ended, ended.result, ended.error) == (True, {"first": 1}, None)
+        assert seen == [({"first": 1}, True)], "its outcome is there when its end is told"
+        failed, error = call(), CallTimeout("too late")
+        assert failed.finish(error=error) is True
+        assert failed.error is error
 
     def test_of_two_that_end_it_exactly_one_does_whoever_takes_which_step_first(self) -> None:
         done: list[Call] = []
@@ -125,22 +112,18 @@ class TestEnd:
 
 
 class TestWaiting:
-    def test_it_lasts_until_the_deadline_at_most(self, fake_clock: FakeClock) -> None:
+    @pytest.mark.parametrize("ends", [True, False], ids=["with the call", "at the deadline"])
+    def test_it_ends_with_the_call_and_at_the_deadline_at_most(self, fake_clock: FakeClock, ends: bool) -> None:
         waited = call(now=fake_clock.monotonic(), timeout=5.0)
         with ThreadPoolExecutor(1) as pool:
             is_ended = pool.submit(waited.wait, fake_clock)
             fake_clock.wait_for_waiter(waited.deadline)
             assert waited.deadline == fake_clock.monotonic() + 5.0
-            fake_clock.advance(5.0)
-            assert is_ended.result(PATIENCE) is False
-
-    def test_it_ends_with_the_call(self, fake_clock: FakeClock) -> None:
-        waited = call(now=fake_clock.monotonic())
-        with ThreadPoolExecutor(1) as pool:
-            is_ended = pool.submit(waited.wait, fake_clock)
-            fake_clock.wait_for_waiter(waited.deadline)
-            waited.finish({})
-            assert is_ended.result(PATIENCE) is True
+            if ends:
+                waited.finish({})
+            else:
+                fake_clock.advance(5.0)
+            assert is_ended.result(PATIENCE) is ends
 
     def test_who_loses_the_race_for_the_end_sees_the_outcome_of_the_winner(
         self, switching: None, fake_clock: FakeClock
@@ -230,17 +213,12 @@ class TestNextConnection:
 
         assert not any(first and second for first, second in interleavings(make, call_module))
 
-    def test_a_repeated_call_has_a_new_id_in_frame_and_token(self) -> None:
+    def test_it_is_repeated_once_with_a_new_id_in_frame_and_token_and_stays_possibly_sent(self) -> None:
         repeated = call(repeatable=True, on_progress=lambda _: None)
         repeated.begin_write()
         repeated.prepare_repeat(8)
         frame = json.loads(repeated.frame)
         assert (repeated.id, frame["id"], frame["params"]["_meta"]["progressToken"]) == (8, 8, 8)
-
-    def test_it_is_repeated_once_and_stays_possibly_sent(self) -> None:
-        repeated = call(repeatable=True)
-        repeated.begin_write()
-        repeated.prepare_repeat(8)
         assert repeated.repeatable is False
         assert repeated.delivery == "unknown", "its first copy was written"
 

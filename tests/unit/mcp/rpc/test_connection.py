@@ -82,6 +82,10 @@ class FakeChannel:
         return [json.loads(frame) for frame in self._written]
 
 
+def new_connection(clock: FakeClock, max_pending: int = 100, kind: type[Connection] = Connection) -> Connection:
+    return kind("test", 1, clock, max_pending=max_pending, on_notification=lambda _: None, on_ended=lambda _: None)
+
+
 class Fixture:
     """A connection, both its ends, and what it reports."""
 
@@ -116,6 +120,10 @@ class Fixture:
                 message if isinstance(message, (bytes, OversizedLine)) else json.dumps(message).encode()
             )
 
+    @property
+    def cancellations(self) -> list[Json]:
+        return [message for message in self.channel.written if message["method"] == "notifications/cancelled"]
+
 
 def answer(identifier: Any, result: Any = None) -> Json:
     return {"jsonrpc": "2.0", "id": identifier, "result": {"for": identifier} if result is None else result}
@@ -138,12 +146,10 @@ CREATED, READY, CLOSED = ConnectionState.CREATED, ConnectionState.READY, Connect
 
 
 class TestState:
-    def test_it_begins_as_created(self, test: Fixture) -> None:
-        assert test.connection.state is CREATED
-
     @given(st.lists(st.sampled_from([CREATED, READY, CLOSED, "close"]), max_size=8))
     def test_it_only_moves_forward(self, moves: list[ConnectionState | str]) -> None:
         connection = Fixture(FakeClock()).connection
+        assert connection.state is CREATED
         allowed = {(CREATED, READY), (CREATED, CLOSED), (READY, CLOSED)}
         for move in moves:
             before = connection.state
@@ -202,20 +208,17 @@ class TestAnswers:
             test.receive(*(answer(other, {"stranger": True}) for other in others if other > 8))
         assert [call.result for call in calls] == [{"for": number} for number in range(1, 9)]
 
-    def test_the_id_may_come_back_as_a_string(self, test: Fixture) -> None:
-        call = test.submit()
-        test.receive(answer("1"))
-        assert call.result == {"for": "1"}
-
     @pytest.mark.parametrize(
         "identifier", ["", "one", "-1", "1.0", "0x1", "²", "9" * 5000, 1.0, True, None, [1], 0, -1, 10**18]
     )
-    def test_nothing_else_is_taken_for_it(self, test: Fixture, identifier: Any) -> None:
+    def test_the_id_may_come_back_as_a_string_and_nothing_else_is_taken_for_it(
+        self, test: Fixture, identifier: Any
+    ) -> None:
         call = test.submit()
-        test.receive(answer(identifier))
+        test.receive(answer(identifier), {"jsonrpc": "2.0", "id": 1, "method": "ping"})
         assert not call.ended
-        test.receive(answer(1))
-        assert call.ended
+        test.receive(answer("1"))
+        assert call.result == {"for": "1"}
 
     @pytest.mark.parametrize("result", ["text", 5, [1], True])
     def test_a_result_that_is_no_object_is_invalid(self, test: Fixture, result: Any) -> None:
@@ -224,19 +227,17 @@ class TestAnswers:
         assert isinstance(call.error, InvalidResponse)
         assert "the result of tools/call is not an object" in call.error.message
 
-    def test_an_error_is_passed_on_with_code_message_and_data(self, test: Fixture) -> None:
+    @pytest.mark.parametrize(
+        ("message", "read"), [(f"bad {SECRET}", "bad ***"), (None, ""), (5, ""), (["text"], ""), ({"text": 1}, "")]
+    )
+    def test_an_error_is_passed_on_with_code_readable_message_and_data(
+        self, test: Fixture, message: Any, read: str
+    ) -> None:
         call = test.submit()
-        test.receive(failure(1, {"code": -32602, "message": f"bad {SECRET}", "data": {"field": "a"}}))
+        test.receive(failure(1, {"code": -32602, "message": message, "data": {"field": "a"}}))
         assert isinstance(call.error, JsonRpcError)
-        assert (call.error.code, call.error.message, call.error.data) == (-32602, "bad ***", {"field": "a"})
+        assert (call.error.code, call.error.message, call.error.data) == (-32602, read, {"field": "a"})
         assert call.error.delivery == "unknown"
-
-    @pytest.mark.parametrize("message", [None, 5, ["text"], {"text": 1}])
-    def test_an_error_may_have_no_readable_message(self, test: Fixture, message: Any) -> None:
-        call = test.submit()
-        test.receive(failure(1, {"code": 1, "message": message}))
-        assert isinstance(call.error, JsonRpcError)
-        assert call.error.message == ""
 
     @pytest.mark.parametrize("error", [None, "text", 5, [], {}, {"code": "1"}, {"code": True}, {"code": None}])
     def test_an_error_without_an_integer_code_is_invalid(self, test: Fixture, error: Any) -> None:
@@ -293,13 +294,6 @@ class TestAnswers:
         assert len(test.notifications) == 1002
 
 
-class TestServersRequests:
-    def test_it_is_no_answer_of_a_call_with_the_same_id(self, test: Fixture) -> None:
-        call = test.submit()
-        test.receive({"jsonrpc": "2.0", "id": 1, "method": "ping"})
-        assert not call.ended
-
-
 class TestNotifications:
     def test_they_are_passed_on_in_order(self, test: Fixture) -> None:
         test.receive(*(notification("notifications/message", data=number) for number in range(3)))
@@ -321,28 +315,17 @@ class TestNotifications:
         test.submit()
         test.receive(notification("notifications/progress", progressToken=token, progress=1))
         test.receive(notification("notifications/progress"))
-
-    def test_so_does_progress_of_a_call_that_has_ended(self, test: Fixture) -> None:
-        test.submit(on_progress=lambda _: pytest.fail("it has ended"))
+        # So does that of a call that has ended.
         test.receive(answer(1), notification("notifications/progress", progressToken=1, progress=1))
 
 
 class TestNoise:
     def test_what_is_no_message_is_counted_and_sampled(self, test: Fixture, caplog: pytest.LogCaptureFixture) -> None:
-        test.receive(b"Listening on stdio", b'{"level":"info"}', b"\xff\xfe")
-        assert test.connection.unparsed == UnparsedOutput(lines=3, size=18 + 16 + 2, last="\ufffd\ufffd")
-        assert caplog.text.count("noise_on_stdout") == 1, "it is logged once, not for each line"
-
-    def test_empty_lines_are_no_noise(self, test: Fixture) -> None:
         test.receive(b"", b"   ", b"\t")
-        assert test.connection.unparsed == UnparsedOutput()
-
-    @pytest.mark.parametrize("before", [0, 190, 198, 400])
-    def test_a_sample_is_short_and_shows_no_secret_nor_a_part_of_one(self, test: Fixture, before: int) -> None:
-        test.receive(b"x" * before + SECRET.encode() + b"y" * 500)
-        sample = test.connection.unparsed.last
-        assert len(sample) <= 200
-        assert "hunter" not in sample
+        assert test.connection.unparsed == UnparsedOutput(), "empty lines are no noise"
+        test.receive(b"Listening on stdio", b'{"level":"info"}', b"\xff" + SECRET.encode())
+        assert test.connection.unparsed == UnparsedOutput(lines=3, size=18 + 16 + 1 + len(SECRET), last="\ufffd***")
+        assert caplog.text.count("noise_on_stdout") == 1, "it is logged once, not for each line"
 
     def test_only_messages_are_signs_of_life(self, test: Fixture) -> None:
         connected = test.connection.last_heard
@@ -354,18 +337,15 @@ class TestNoise:
 
     def test_an_answer_that_is_too_long_fails_its_own_call_and_is_noise(self, test: Fixture) -> None:
         calls = [test.submit() for _ in range(2)]
+        test.receive(OversizedLine(300_000_000, b"xxx", b"xxx"))
+        assert not any(call.ended for call in calls)
+        assert test.connection.unparsed.lines == 1
         head = b'{"jsonrpc":"2.0","id":1,"result":{"text":"'
         test.receive(OversizedLine(300_000_000, head, b'"}}'))
         assert isinstance(calls[0].error, InvalidResponse)
         assert "300000000 bytes" in calls[0].error.message
         assert not calls[1].ended
-        assert test.connection.unparsed == UnparsedOutput(1, 300_000_000, head.decode())
-
-    def test_a_line_that_is_too_long_and_nobodys_is_noise(self, test: Fixture) -> None:
-        call = test.submit()
-        test.receive(OversizedLine(300_000_000, b"xxx", b"xxx"))
-        assert not call.ended
-        assert test.connection.unparsed.lines == 1
+        assert test.connection.unparsed == UnparsedOutput(2, 600_000_000, head.decode())
 
 
 class TestSubmitting:
@@ -376,10 +356,7 @@ class TestSubmitting:
         assert test.connection.submit(call) is False
         assert not call.ended
         assert test.channel.written == []
-        unattached = Connection(
-            "test", 1, fake_clock, max_pending=1, on_notification=lambda _: None, on_ended=lambda _: None
-        )
-        assert unattached.submit(call) is False
+        assert new_connection(fake_clock).submit(call) is False
 
     def test_more_than_may_be_under_way_are_refused(self, fake_clock: FakeClock) -> None:
         test = Fixture(fake_clock, max_pending=2)
@@ -414,22 +391,28 @@ class TestSubmitting:
 
 
 class TestAbandoning:
-    def cancellations(self, test: Fixture) -> list[Json]:
-        return [message for message in test.channel.written if message["method"] == "notifications/cancelled"]
-
     def test_the_server_is_told_what_nobody_waits_for_any_more(self, test: Fixture) -> None:
         call = test.submit()
         call.finish(error=CallTimeout("too late"))
         test.connection.cancel_call(call, "timeout")
-        assert self.cancellations(test) == [
+        assert test.cancellations == [
             {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1, "reason": "timeout"}}
         ]
         assert test.connection.in_flight == 0
 
-    def test_initialize_is_never_cancelled(self, test: Fixture) -> None:
-        call = test.submit("initialize")
+    @pytest.mark.parametrize(
+        ("method", "happens"),
+        [
+            pytest.param("initialize", lambda _: None, id="initialize"),
+            pytest.param("tools/call", lambda test: test.receive(answer(1)), id="what it has answered"),
+            pytest.param("tools/call", lambda test: test.connection.close(), id="anything after the end"),
+        ],
+    )
+    def test_nothing_else_is_cancelled(self, test: Fixture, method: str, happens: Callable[[Fixture], None]) -> None:
+        call = test.submit(method)
+        happens(test)
         test.connection.cancel_call(call, "timeout")
-        assert self.cancellations(test) == []
+        assert test.cancellations == []
 
     def test_nor_is_what_the_server_has_not_seen(self, test: Fixture) -> None:
         test.channel.is_full = True
@@ -440,18 +423,6 @@ class TestAbandoning:
         assert test.channel.written == []
         assert not test.channel.waiting[0].begin_write()
 
-    def test_nor_is_what_it_has_answered(self, test: Fixture) -> None:
-        call = test.submit()
-        test.receive(answer(1))
-        test.connection.cancel_call(call, "timeout")
-        assert self.cancellations(test) == []
-
-    def test_nor_is_anything_after_the_end(self, test: Fixture) -> None:
-        call = test.submit()
-        test.connection.close()
-        test.connection.cancel_call(call, "timeout")
-        assert self.cancellations(test) == []
-
     def test_a_call_that_was_given_up_before_it_came_is_not_kept(self, test: Fixture) -> None:
         call = test.call()
         call.finish(error=CallTimeout("too late"))
@@ -461,18 +432,14 @@ class TestAbandoning:
 
 
 class TestClosing:
-    def test_what_is_unanswered_is_handed_over_oldest_first(self, test: Fixture) -> None:
+    def test_what_is_unanswered_is_handed_over_oldest_first_and_later_answers_are_nobodys(self, test: Fixture) -> None:
         calls = [test.submit() for _ in range(4)]
         test.receive(answer(2))
         assert list(test.connection.close()) == [calls[0], calls[2], calls[3]]
         assert list(test.connection.close()) == []
         assert test.connection.state is CLOSED
-
-    def test_answers_that_come_later_are_nobodys(self, test: Fixture) -> None:
-        (call,) = [test.submit()]
-        list(test.connection.close())
         test.receive(answer(1))
-        assert not call.ended
+        assert not calls[0].ended
 
     @pytest.mark.parametrize("is_submitted_first", [True, False])
     def test_a_call_is_handed_over_or_handed_back_whoever_takes_which_step_first(
@@ -567,9 +534,7 @@ def test_what_is_said_before_the_secrets_are_known_is_not_shown(
     fake_clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The reader of a server that talks at once may be quicker than whoever started it."""
-    connection = Connection(
-        "early", 1, fake_clock, max_pending=1, on_notification=lambda _: None, on_ended=lambda _: None
-    )
+    connection = new_connection(fake_clock)
     connection.message_received(b"my password is hunter2")
     connection.message_received(json.dumps(failure(None, {"code": 1, "message": "hunter2"})).encode())
     assert connection.unparsed.lines == 1
@@ -587,11 +552,11 @@ def reached() -> list[str]:
 
 @pytest.fixture
 def connection(fake_clock: FakeClock, reached: list[str]) -> CountedConnection:
-    made = CountedConnection(
-        "test", 1, fake_clock, max_pending=1000, on_notification=lambda _: None, on_ended=lambda _: None
-    )
+    made = new_connection(fake_clock, 1000, CountedConnection)
+    assert isinstance(made, CountedConnection)
     made.channel = FakeChannel()
     made.move_to(ConnectionState.READY)
+    assert made.submit(call(1000)), "without a limit nothing is told"
     made.count(5, lambda: reached.append("limit"))
     return made
 
@@ -605,15 +570,13 @@ def test_it_is_told_once_at_the_last_call(connection: CountedConnection, reached
     assert reached == ["limit"]
 
 
-def test_what_the_supervisor_sends_does_not_count(connection: CountedConnection, reached: list[str]) -> None:
+def test_what_the_supervisor_sends_does_not_count_nor_does_a_call_that_goes_elsewhere(
+    connection: CountedConnection, reached: list[str]
+) -> None:
     for number in range(1, 20):
         assert connection.submit(call(number, bound=True))
-    assert reached == []
-
-
-def test_a_call_that_goes_elsewhere_does_not_count(connection: CountedConnection, reached: list[str]) -> None:
     list(connection.close())
-    assert not any(connection.submit(call(number)) for number in range(1, 20))
+    assert not any(connection.submit(call(number)) for number in range(20, 40))
     assert reached == []
 
 
@@ -621,15 +584,6 @@ def test_of_many_threads_one_tells(connection: CountedConnection, reached: list[
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(lambda number: connection.submit(call(number)), range(1, 200)))
     assert reached == ["limit"]
-
-
-def test_without_a_limit_nothing_is_told(fake_clock: FakeClock) -> None:
-    connection: Connection = CountedConnection(
-        "test", 1, fake_clock, max_pending=10, on_notification=lambda _: None, on_ended=lambda _: None
-    )
-    connection.channel = FakeChannel()
-    connection.move_to(ConnectionState.READY)
-    assert connection.submit(call(1))
 
 
 class SilentRecorder:

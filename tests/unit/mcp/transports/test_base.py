@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -35,47 +36,32 @@ class TestInterface:
         methods = {"connect", "disconnect", "send_request", "is_connected"}
         assert MCPTransport.__abstractmethods__ == methods
         assert {name for name, _ in inspect.getmembers(MCPTransport, inspect.isfunction)} == methods
-
-    def test_it_cannot_be_instantiated_without_them(self) -> None:
-        class Incomplete(MCPTransport):
-            def connect(self) -> bool:
-                return True
-
-        with pytest.raises(TypeError, match="abstract"):
-            Incomplete()  # type: ignore[abstract]
+        assert ChannelTransport.__abstractmethods__ == {*methods, "open"}
+        assert issubclass(StdioTransport, ChannelTransport)
+        assert issubclass(ChannelTransport, MCPTransport)
 
     def test_four_methods_are_enough(self) -> None:
-        class Complete(MCPTransport):
+        class Incomplete(MCPTransport):
             def connect(self) -> bool:
                 return True
 
             def disconnect(self) -> None:
                 return None
 
-            def send_request(self, method: str, params: Json | None = None) -> Json:
-                return {"result": {"method": method, "params": params}}
-
             def is_connected(self) -> bool:
                 return True
 
+        class Complete(Incomplete):
+            def send_request(self, method: str, params: Json | None = None) -> Json:
+                return {"result": {"method": method, "params": params}}
+
+        with pytest.raises(TypeError, match="abstract"):
+            Incomplete()  # type: ignore[abstract]
         assert Complete().send_request("ping") == {"result": {"method": "ping", "params": None}}
 
-    def test_stdio_is_one_and_can_be_supervised(self) -> None:
-        assert issubclass(StdioTransport, ChannelTransport)
-        assert issubclass(ChannelTransport, MCPTransport)
-
-
-class TestSupervised:
-    """What a transport of an application's own gets from the wider interface."""
-
-    def test_telemetry_is_told_the_transport_and_no_address(self) -> None:
+    def test_an_application_s_own_has_no_address_and_no_login_unless_it_says_so(self) -> None:
         assert FakeTransport().network == {"network.transport": "pipe"}
-
-    def test_there_is_no_login_unless_it_has_one(self) -> None:
         assert FakeTransport().authorization is None
-
-    def test_it_cannot_be_instantiated_unless_it_opens_channels(self) -> None:
-        assert ChannelTransport.__abstractmethods__ == {*MCPTransport.__abstractmethods__, "open"}
 
 
 # What a transport takes for a login that can be supervised.
@@ -100,18 +86,12 @@ class Login(httpx2.Auth):
         raise AssertionError("nothing was aborted")
 
 
-def make_login() -> Login:
-    return Login()
-
-
-def test_a_login_with_all_parts_is_supervised() -> None:
-    login = Login()
-    assert HttpTransport("http://host/", auth=login).authorization is login
-
-
-@pytest.mark.parametrize("auth", [None, httpx2.BasicAuth("me", "password"), make_login])
-def test_what_only_signs_requests_is_not(auth: httpx2.Auth | None) -> None:
-    assert HttpTransport("http://host/", auth=auth).authorization is None
+@pytest.mark.parametrize(
+    ("auth", "is_supervised"),
+    [(Login(), True), (None, False), (httpx2.BasicAuth("me", "password"), False), (partial(Login), False)],
+)
+def test_only_a_login_with_all_parts_is_supervised(auth: httpx2.Auth | None, is_supervised: bool) -> None:
+    assert HttpTransport("http://host/", auth=auth).authorization is (auth if is_supervised else None)
 
 
 @pytest.mark.parametrize("part", ["interactive", "secrets", "changed", "log_in", "abort", "reopen"])
@@ -131,21 +111,19 @@ def has_no_reader(connection: Connection) -> bool:
 
 
 class TestStarting:
-    def test_it_runs_once_however_often_it_is_connected(self, start: Callable[..., StdioTransport]) -> None:
+    def test_it_runs_once_however_often_it_is_connected_and_anew_after_disconnecting(
+        self, start: Callable[..., StdioTransport]
+    ) -> None:
         transport = start()
         pid = call(transport, "pid")
         assert transport.connect()
         assert call(transport, "pid") == pid
         assert transport._process is not None
         assert transport._process.pid == pid
-
-    def test_it_runs_anew_after_disconnecting(self, start: Callable[..., StdioTransport]) -> None:
-        transport = start()
-        first = call(transport, "pid")
         transport.disconnect()
         assert not transport.is_connected()
         assert transport.connect()
-        assert call(transport, "pid") != first
+        assert call(transport, "pid") != pid
 
     def test_it_runs_anew_after_a_crash_and_leaves_nothing_of_the_old_server(
         self, start: Callable[..., StdioTransport], tmp_path: Path
@@ -163,25 +141,20 @@ class TestStarting:
 
 
 class TestRequests:
-    def test_a_result_comes_as_the_whole_response(self, start: Callable[..., StdioTransport]) -> None:
-        assert start().send_request("ping") == {"jsonrpc": "2.0", "id": 1, "result": {}}
-
-    def test_so_does_an_error(self, start: Callable[..., StdioTransport]) -> None:
-        response = start().send_request("no/such/method", {"a": 1})
-        assert response == {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "error": {"code": -32601, "message": "unknown method 'no/such/method'"},
-        }
-
-    def test_what_the_server_attached_to_an_error_is_kept(self, start: Callable[..., StdioTransport]) -> None:
-        error = {"code": -32000, "message": "no", "data": {"why": [1, 2]}}
-        assert start(faults=[{"on": "ping", "error": error}]).send_request("ping")["error"] == error
-
-    def test_what_a_gateway_says_of_a_failure_stays_its_answer(self, start: Callable[..., StdioTransport]) -> None:
-        data = {"server": "a", "errorType": "server_crashed", "delivery": "not_sent"}
-        error = {"code": NOT_SENT, "message": "no", "data": data}
-        assert start(faults=[{"on": "ping", "error": error}]).send_request("ping")["error"] == error
+    @pytest.mark.parametrize(
+        "outcome",
+        [
+            {"result": {}},
+            {"error": {"code": -32000, "message": "no", "data": {"why": [1, 2]}}},
+            {"error": {"code": NOT_SENT, "message": "no", "data": {"server": "a", "errorType": "server_crashed"}}},
+        ],
+        ids=["a result", "an error", "what a gateway says of a failure"],
+    )
+    def test_all_that_the_server_said_is_the_response(
+        self, start: Callable[..., StdioTransport], outcome: Json
+    ) -> None:
+        transport = start(faults=[{"on": "ping", **outcome}])
+        assert transport.send_request("ping", {"a": 1}) == {"jsonrpc": "2.0", "id": 1, **outcome}
 
     def test_ids_are_never_reused(self, start: Callable[..., StdioTransport]) -> None:
         transport = start()
@@ -202,32 +175,19 @@ class TestRequests:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(talk, range(8)))
 
-    def test_answers_may_come_in_any_order(self, start: Callable[..., StdioTransport]) -> None:
-        transport = start(reorder=4)
-        with ThreadPoolExecutor(4) as pool:
-            texts = list(pool.map(lambda text: call(transport, "echo", text=text), "abcd"))
-        assert texts == ["a", "b", "c", "d"]
-
-    def test_silence_is_a_timeout_and_the_server_is_told(self, start: Callable[..., StdioTransport]) -> None:
-        transport = start({"timeout": 0.2}, faults=[{"on": "hang", "hang": True}])
-        with pytest.raises(TimeoutError, match=r"hang was not answered within 0\.2 s") as timeout:
-            transport.send_request("hang")
+    def test_silence_is_a_timeout_the_server_is_told_and_a_late_answer_is_nobodys(
+        self, start: Callable[..., StdioTransport]
+    ) -> None:
+        transport = start({"timeout": 0.2}, faults=[{"on": "late", "await_cancel": True}])
+        with pytest.raises(TimeoutError, match=r"late was not answered within 0\.2 s") as timeout:
+            transport.send_request("late")
         assert isinstance(timeout.value, CallTimeout)
         assert timeout.value.delivery == "unknown"
-        cancelled = {
-            "jsonrpc": "2.0",
-            "method": "notifications/cancelled",
-            "params": {"requestId": 1, "reason": "timeout"},
-        }
-        transport.timeout = PATIENCE
-        assert cancelled in call(transport, "received")
-
-    def test_a_late_answer_is_nobodys(self, start: Callable[..., StdioTransport]) -> None:
-        transport = start({"timeout": 0.2}, faults=[{"on": "late", "await_cancel": True}])
-        with pytest.raises(TimeoutError):
-            transport.send_request("late")
+        params = {"requestId": 1, "reason": "timeout"}
         transport.timeout = PATIENCE
         assert call(transport, "echo", text="x") == "x"
+        cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+        assert cancelled in call(transport, "received")
 
     def test_an_interrupted_caller_leaves_nothing_under_way(
         self, start: Callable[..., StdioTransport], monkeypatch: pytest.MonkeyPatch
@@ -264,20 +224,19 @@ class TestRequests:
             transport.send_request("m", {"a": object()})
         assert [message["method"] for message in call(transport, "received")] == ["tools/call"]
 
-    def test_before_connecting_there_is_no_connection(self) -> None:
-        with pytest.raises(
-            RuntimeError, match=r"^Transport not connected: .*not running; call connect\(\) first"
-        ) as error:
-            StdioTransport("server").send_request("ping")
-        assert isinstance(error.value, NotConnected)
-        assert error.value.delivery == "not_sent"
-
-    def test_nor_after_disconnecting_which_may_be_done_twice(self, start: Callable[..., StdioTransport]) -> None:
-        transport = start()
-        transport.disconnect()
-        transport.disconnect()
-        with pytest.raises(RuntimeError, match="not running"):
-            transport.send_request("ping")
+    def test_before_connecting_there_is_no_connection_nor_after_disconnecting_which_may_be_done_twice(
+        self, start: Callable[..., StdioTransport]
+    ) -> None:
+        ended = start()
+        ended.disconnect()
+        ended.disconnect()
+        for transport in (StdioTransport("server"), ended):
+            with pytest.raises(
+                RuntimeError, match=r"^Transport not connected: .*not running; call connect\(\) first"
+            ) as error:
+                transport.send_request("ping")
+            assert isinstance(error.value, NotConnected)
+            assert error.value.delivery == "not_sent"
 
 
 class TestCrash:
@@ -353,72 +312,51 @@ class Server(InProcessServer):
         return FakeTransport(timeout)
 
 
-def test_it_is_its_own_entry() -> None:
-    server = Server()
+def test_it_is_its_own_entry_and_equals_itself_alone() -> None:
+    server, other = Server(), Server()
     assert dict(server) == {"inProcess": server}
     assert {**server, "timeout": 5} == {"inProcess": server, "timeout": 5}
     assert (len(server), list(server), "command" in server) == (1, ["inProcess"], False)
     with pytest.raises(KeyError):
         server["command"]
-
-
-def test_it_equals_itself_alone() -> None:
-    server, other = Server(), Server()
-    assert server == server["inProcess"]
-    assert server == {"inProcess": server}
+    assert server == server["inProcess"] == {"inProcess": server}
     assert {"inProcess": server} == server
     assert server != other
     assert {"inProcess": server} != {"inProcess": other}
     assert server != {"inProcess": server, "timeout": 5}
     assert len({server, other}) == 2
-
-
-def test_a_copy_of_its_entry_has_the_server_itself() -> None:
-    server = Server()
     assert copy.deepcopy({"time": {**server}})["time"]["inProcess"] is server
 
 
-def test_a_configuration_in_memory_keeps_it() -> None:
+def test_a_configuration_in_memory_keeps_it_and_its_further_keys_must_be_json() -> None:
     server = Server()
     config = MCPConfig.in_memory({"time": server, "other": {**server, "timeout": 5, "args": ("a",)}})
     assert config.get_servers() == {
         "time": {"inProcess": server},
         "other": {"inProcess": server, "timeout": 5, "args": ["a"]},
     }
-    assert config.problems == {}
-    assert config.warnings == []
-
-
-def test_its_further_keys_must_be_json() -> None:
+    assert (config.problems, config.warnings) == ({}, [])
+    assert ServerConfig.from_dict("time", server).transport == "in-process"
     with pytest.raises(ConfigError, match="server 'time': the config dict cannot be saved as JSON"):
         MCPConfig.in_memory({"time": {**Server(), "env": object()}})
 
 
-def test_the_checked_entry_says_how_it_is_reached() -> None:
-    assert ServerConfig.from_dict("time", Server()).transport == "in-process"
-
-
 @pytest.mark.parametrize(
-    ("key", "value", "problem"),
+    ("entry", "problem"),
     [
-        ("command", "uvx", "inProcess: the server lives in this program; remove command, url and type"),
-        ("url", "https://example.com", "inProcess: the server lives in this program; remove command, url and type"),
-        ("type", "http", "inProcess: the server lives in this program; remove command, url and type"),
-        (
-            "sandbox",
-            True,
-            "sandbox: only a server with a command can be started in one; this one lives in this program",
+        *(
+            ({**Server(), key: value}, "inProcess: the server lives in this program; remove command, url and type")
+            for key, value in {"command": "uvx", "url": "https://example.com", "type": "http"}.items()
         ),
-        ("maxMemory", "1G", "maxMemory: only for a server with a command; this one lives in this program"),
+        ({**Server(), "sandbox": True}, "sandbox: only a server with a command can be started in one; this one lives"),
+        (
+            {**Server(), "maxMemory": "1G"},
+            "maxMemory: only for a server with a command; this one lives",
+        ),
+        ({"inProcess": {"name": "time"}}, "inProcess: expected a server object, which no file can hold, got an object"),
     ],
 )
-def test_what_belongs_to_other_servers_is_refused(key: str, value: object, problem: str) -> None:
+def test_what_belongs_to_other_servers_is_refused(entry: Json, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        ServerConfig.from_dict("time", {**Server(), key: value})
-    assert str(caught.value).endswith(f"server 'time': {problem}")
-
-
-def test_a_file_cannot_say_that_there_is_one() -> None:
-    with pytest.raises(ConfigError) as caught:
-        ServerConfig.from_dict("time", {"inProcess": {"name": "time"}})
-    assert "inProcess: expected a server object, which no file can hold, got an object" in str(caught.value)
+        ServerConfig.from_dict("time", entry)
+    assert f"server 'time': {problem}" in str(caught.value)

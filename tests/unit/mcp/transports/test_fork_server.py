@@ -27,48 +27,24 @@ from tests.waiting import PATIENCE, wait_until
 
 @linux
 class TestProcess:
-    def test_it_comes_with_the_first_server_and_goes_with_the_last(self, fault_server: Configure) -> None:
-        servers = [StdioTransport(**fault_server()) for _ in range(2)]
-        assert fork_server.pid is None
-        for server in servers:
-            assert server.connect()
-        pid = fork_server.pid
-        assert pid is not None
-        assert is_alive(pid)
-        servers[0].disconnect()
-        assert fork_server.pid == pid
-        servers[1].disconnect()
-        assert fork_server.pid is None
-        assert not is_alive(pid)
-
     def test_it_stays_without_servers_while_it_is_held(self, fault_server: Configure) -> None:
         server = StdioTransport(**fault_server())
         first, second = object(), object()
         server.prepare(first)
         server.prepare(second)
         assert fork_server.pid is None
-        assert server.connect()
-        pid = fork_server.pid
-        server.disconnect()
-        assert server.connect()
-        assert fork_server.pid == pid
-        server.disconnect()
-        for _ in range(2):
-            server.release(first)
-            assert fork_server.pid == pid
-        server.release(second)
-        assert fork_server.pid is None
-
-    def test_it_can_be_there_before_the_first_server(self, fault_server: Configure) -> None:
-        holder = object()
-        fork_server.prepare(holder)
+        fork_server.prepare(first)
         pid = fork_server.pid
         assert pid is not None
-        server = StdioTransport(**fault_server())
-        assert server.connect()
-        assert fork_server.pid == pid
-        server.disconnect()
-        fork_server.let_go(holder)
+        for _ in range(2):
+            assert server.connect()
+            assert fork_server.pid == pid
+            server.disconnect()
+        for _ in range(2):
+            server.release(first)
+            fork_server.let_go(first)
+            assert fork_server.pid == pid
+        server.release(second)
         assert fork_server.pid is None
         assert not is_alive(pid)
 

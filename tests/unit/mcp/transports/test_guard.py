@@ -44,20 +44,6 @@ def pid_of(guard: HostGuard) -> int:
 
 
 class TestGuard:
-    @direct
-    def test_it_comes_with_the_first_server_and_goes_with_the_last(self, fault_server: Configure, parent: str) -> None:
-        servers = [StdioTransport(**fault_server()) for _ in range(2)]
-        assert host_guard._process is None
-        for server in servers:
-            assert server.connect()
-        pid = pid_of(host_guard)
-        assert is_alive(pid)
-        servers[0].disconnect()
-        assert pid_of(host_guard) == pid
-        servers[1].disconnect()
-        assert host_guard._process is None
-        assert not is_alive(pid)
-
     def test_what_was_released_is_left_alone(self, guard: HostGuard, sleeper: subprocess.Popen[bytes]) -> None:
         """Its process id may be somebody else's by now."""
         guard.protect(sleeper.pid, "mark")
@@ -100,9 +86,19 @@ class TestGuard:
         assert not is_alive(stopped)
 
     @direct
-    @pytest.mark.parametrize(("attribute", "value"), [("executable", ""), ("frozen", True)])
-    def test_where_no_python_can_be_started_servers_run_without_it(
-        self, fault_server: Configure, parent: str, monkeypatch: pytest.MonkeyPatch, attribute: str, value: object
+    @pytest.mark.parametrize(
+        ("attribute", "value", "is_logged"),
+        [("executable", "", False), ("frozen", True, False), ("executable", "/no/such/python", True)],
+    )
+    def test_where_it_cannot_be_started_servers_run_without_it(
+        self,
+        fault_server: Configure,
+        parent: str,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+        attribute: str,
+        value: object,
+        is_logged: bool,
     ) -> None:
         server = StdioTransport(**fault_server())
         monkeypatch.setattr(sys, attribute, value, raising=False)
@@ -110,19 +106,7 @@ class TestGuard:
         assert server.send_request("ping")["result"] == {}
         assert host_guard._process is None
         server.disconnect()
-
-    @direct
-    def test_where_it_cannot_be_started_servers_run_without_it_and_the_log_says_so(
-        self, fault_server: Configure, parent: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        server = StdioTransport(**fault_server())
-        monkeypatch.setattr(sys, "executable", "/no/such/python")
-        assert server.connect()
-        server.disconnect()
-        assert "guard_start_failed" in caplog.text
-
-
-pytestmark = posix
+        assert ("guard_start_failed" in caplog.text) is is_logged
 
 
 class TestProcess:
@@ -153,13 +137,11 @@ class TestProcess:
         # The sleeper is a child of ours: until it is waited for its group is still there.
         waiter = threading.Thread(target=sleeper.wait)
         waiter.start()
+        guard_process.end({})
         guard_process.end({sleeper.pid: "no-such-mark"})
         waiter.join(PATIENCE)
         assert sleeper.returncode == -signal.SIGTERM
         assert not guard_process.signal_group(sleeper.pid, 0)
-
-    def test_it_has_nothing_to_do_when_all_were_released(self) -> None:
-        guard_process.end({})
 
     @pytest.mark.process
     @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="only /proc shows environments")

@@ -214,7 +214,7 @@ class TestWriting:
 
         class Interrupted(Watched):
             def begin_write(self) -> bool:
-                writer.send(inner)
+                assert writer.send(inner)
                 return super().begin_write()
 
         writer.send(Interrupted(b"outer\n"))
@@ -281,15 +281,6 @@ class TestInterruption:
         assert writer.send(refused)
         assert pipe.read(6 + len(refused.frame)) == b"first\n" + refused.frame
 
-    def test_its_notification_is_written_afterwards(self, writer: PipeWriter, pipe: Pipe) -> None:
-        class Interrupted(Watched):
-            def begin_write(self) -> bool:
-                assert writer.send(Frame(b"second\n"))
-                return super().begin_write()
-
-        writer.send(Interrupted(b"first\n"))
-        assert pipe.read(13) == b"first\nsecond\n"
-
 
 class TestLimits:
     def test_more_than_may_wait_is_refused_until_there_is_room(
@@ -309,15 +300,6 @@ class TestLimits:
 
 
 class TestBrokenPipe:
-    def test_what_found_the_pipe_broken_was_not_sent(
-        self, writer: PipeWriter, pipe: Pipe, broken: threading.Event
-    ) -> None:
-        pipe.break_it()
-        item = call()
-        assert writer.send(item)
-        assert item.delivery == "not_sent"
-        assert broken.wait(PATIENCE)
-
     def test_it_is_reported_once_and_later_calls_are_not_sent(
         self, make_writer: Callable[..., PipeWriter], pipe: Pipe
     ) -> None:
@@ -432,11 +414,17 @@ def test_interrupts_at_any_moment_leave_no_frame_after_half_a_frame_and_nothing_
 
 
 class TestClosing:
-    def test_it_ends_the_servers_input(self, writer: PipeWriter, pipe: Pipe) -> None:
+    def test_it_ends_the_servers_input_and_nothing_is_even_asked_or_broken_afterwards(
+        self, writer: PipeWriter, pipe: Pipe, broken: threading.Event
+    ) -> None:
         writer.send(Frame(b"last\n"))
         writer.close()
         assert pipe.read(100) == b"last\n"
         writer.close()
+        late = Watched(b"late\n")
+        writer.send(late)
+        assert late.began == 0
+        assert not broken.is_set()
 
     def test_a_stalled_writer_closes_at_once_and_writes_nothing_more(self, writer: PipeWriter, pipe: Pipe) -> None:
         waiting = Watched(b"waiting\n")
@@ -446,17 +434,6 @@ class TestClosing:
         assert pipe.write_end.closed
         assert set(pipe.read(3 * MEGABYTE)) == {ord("x")}
         assert waiting.began == 0
-
-    def test_nothing_is_even_asked_after_closing(self, writer: PipeWriter) -> None:
-        writer.close()
-        late = Watched(b"late\n")
-        writer.send(late)
-        assert late.began == 0
-
-    def test_closing_is_no_broken_pipe(self, writer: PipeWriter, broken: threading.Event) -> None:
-        writer.close()
-        writer.send(Frame(b"late\n"))
-        assert not broken.is_set()
 
     def test_senders_that_race_with_closing_find_every_frame_whole(self, writer: PipeWriter, pipe: Pipe) -> None:
         pipe.read_in_background()
@@ -475,10 +452,6 @@ class TestClosing:
                 sender.result(PATIENCE)
         received = pipe.everything()
         assert received == b"".join(line(int(frame.split(b":")[0])) for frame in received.splitlines())
-
-
-def test_its_thread_says_what_it_is(writer: PipeWriter) -> None:
-    assert "test-writer" in {thread.name for thread in threading.enumerate()}
 
 
 class Turns:

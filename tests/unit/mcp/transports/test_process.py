@@ -18,6 +18,8 @@ import pytest
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.transports import StdioTransport
+from gaia.mcp.transports.direct_process import host_guard
+from gaia.mcp.transports.fork_server import fork_server
 from gaia.mcp.transports.process import ending_of
 from gaia.mcp.transports.stdio_channel import StdioChannel
 from tests.servers.processes import is_alive
@@ -61,6 +63,29 @@ class TestStarting:
         """So that Ctrl-C in our terminal does not reach it."""
         pid = call(start(), "pid")
         assert os.getpgid(pid) == os.getsid(pid) == pid
+
+    @both_parents
+    @posix
+    def test_what_guards_servers_comes_with_the_first_and_goes_with_the_last(
+        self, fault_server: Configure, parent: str
+    ) -> None:
+        def guard() -> int | None:
+            if parent == "reaper":
+                return fork_server.pid
+            return host_guard._process.pid if host_guard._process is not None else None
+
+        servers = [StdioTransport(**fault_server()) for _ in range(2)]
+        assert guard() is None
+        for server in servers:
+            assert server.connect()
+        pid = guard()
+        assert pid is not None
+        assert is_alive(pid)
+        servers[0].disconnect()
+        assert guard() == pid
+        servers[1].disconnect()
+        assert guard() is None
+        assert not is_alive(pid)
 
 
 @both_parents

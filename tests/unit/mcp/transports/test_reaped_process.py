@@ -237,15 +237,14 @@ class TestForkServerFails:
         assert not is_alive(stopped)
         assert call(first, "pid") == process_of(first).pid
 
-    @pytest.mark.parametrize("script", ["raise SystemExit(3)", "raise SystemExit(1)"])
+    @pytest.mark.parametrize(("code", "is_supported"), [(3, False), (1, True)])
     def test_where_there_can_be_none_servers_are_started_directly(
-        self, start: Start, monkeypatch: pytest.MonkeyPatch, script: str
+        self, start: Start, monkeypatch: pytest.MonkeyPatch, code: int, is_supported: bool
     ) -> None:
-        monkeypatch.setattr("gaia.mcp.transports.fork_server._ARGUMENTS", ["-c", script])
+        monkeypatch.setattr("gaia.mcp.transports.fork_server._ARGUMENTS", ["-c", f"raise SystemExit({code})"])
         monkeypatch.setattr(fork_server, "_is_supported", True)
-        transport = start()
-        assert psutil.Process(call(transport, "pid")).ppid() == os.getpid()
-        assert fork_server._is_supported is (script == "raise SystemExit(1)")
+        assert psutil.Process(call(start(), "pid")).ppid() == os.getpid()
+        assert fork_server._is_supported is is_supported
 
 
 class TestPopen:

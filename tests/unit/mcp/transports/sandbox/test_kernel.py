@@ -97,33 +97,38 @@ def verdict(program: bytes, architecture: int, number: int, *arguments: int) -> 
             at += if_true if holds else if_false
 
 
-def test_sockets_are_those_that_are_named() -> None:
-    program = filter_program("x86_64", (*LOCAL, *INTERNET), alone=False)
-    assert [verdict(program, X86_64, 41, family) for family in (1, 2, 10, 16)] == [0, 0, 0, 0]
-    assert verdict(program, X86_64, 41, 40) == errno.EACCES
-    # The kernel takes the family as an int: what stands in the upper half is nothing.
-    assert verdict(program, X86_64, 41, 1 << 32 | 40) == errno.EACCES
-    assert verdict(filter_program("x86_64", (), alone=True), X86_64, 41, 2) == errno.EACCES
+class TestFilter:
+    ALONE, BESIDE = filter_program("x86_64", (), alone=True), filter_program("x86_64", (), alone=False)
 
+    def test_sockets_are_those_that_are_named(self) -> None:
+        program = filter_program("x86_64", (*LOCAL, *INTERNET), alone=False)
+        assert [verdict(program, X86_64, 41, family) for family in (1, 2, 10, 16)] == [0, 0, 0, 0]
+        assert verdict(program, X86_64, 41, 40) == errno.EACCES
+        # The kernel takes the family as an int: what stands in the upper half is nothing.
+        assert verdict(program, X86_64, 41, 1 << 32 | 40) == errno.EACCES
+        assert verdict(self.ALONE, X86_64, 41, 2) == errno.EACCES
 
-def test_a_pair_of_sockets_leads_to_no_others() -> None:
-    program = filter_program("x86_64", (), alone=True)
-    kinds = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-    assert [verdict(program, X86_64, 53, 1, kind) for kind in kinds] == [0, 0]
-    assert verdict(program, X86_64, 53, 1, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) == errno.EACCES
+    def test_a_pair_of_sockets_leads_to_no_others(self) -> None:
+        kinds = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        assert [verdict(self.ALONE, X86_64, 53, 1, kind) for kind in kinds] == [0, 0]
+        assert verdict(self.ALONE, X86_64, 53, 1, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) == errno.EACCES
 
+    @pytest.mark.parametrize(
+        ("program", "number", "arguments", "expected"),
+        [
+            pytest.param(ALONE, 302, (0,), 0, id="its own limits"),
+            pytest.param(ALONE, 302, (1,), errno.EPERM, id="those of others"),
+            pytest.param(BESIDE, 302, (1,), 0, id="those of others where they are its own"),
+            pytest.param(BESIDE, 16, (0, 0x5412), errno.EPERM, id="typing into terminals"),
+            pytest.param(BESIDE, 16, (0, 0x5413), 0, id="other controls of terminals"),
+            pytest.param(BESIDE, 0x40000000 | 41, (), errno.ENOSYS, id="calls of x32"),
+        ],
+    )
+    def test_calls(self, program: bytes, number: int, arguments: tuple[int, ...], expected: int) -> None:
+        assert verdict(program, X86_64, number, *arguments) == expected
 
-def test_the_limits_of_others_are_theirs() -> None:
-    program = filter_program("x86_64", (), alone=True)
-    assert verdict(program, X86_64, 302, 0) == 0
-    assert verdict(program, X86_64, 302, 1) == errno.EPERM
-    assert verdict(filter_program("x86_64", (), alone=False), X86_64, 302, 1) == 0
-
-
-def test_nothing_is_typed_into_terminals() -> None:
-    program = filter_program("x86_64", (), alone=False)
-    assert verdict(program, X86_64, 16, 0, 0x5412) == errno.EPERM
-    assert verdict(program, X86_64, 16, 0, 0x5413) == 0
+    def test_calls_of_another_machine_do_not_exist(self) -> None:
+        assert verdict(self.BESIDE, 0x40000003, 1) == errno.ENOSYS
 
 
 @pytest.mark.parametrize(("machine", "architecture", "keyctl"), [("x86_64", X86_64, 250), ("aarch64", AARCH64, 219)])
@@ -132,12 +137,6 @@ def test_numbers_are_those_of_the_machine(machine: str, architecture: int, keyct
     assert verdict(program, architecture, keyctl) == errno.EPERM
     assert verdict(program, architecture, 425) == errno.ENOSYS
     assert verdict(program, architecture, 0) == 0
-
-
-def test_calls_of_another_machine_do_not_exist() -> None:
-    program = filter_program("x86_64", (), alone=False)
-    assert verdict(program, 0x40000003, 1) == errno.ENOSYS
-    assert verdict(program, X86_64, 0x40000000 | 41) == errno.ENOSYS
 
 
 def test_an_unknown_machine_is_said() -> None:
