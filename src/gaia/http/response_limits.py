@@ -20,7 +20,8 @@ ACCEPT_ENCODING = {"Accept-Encoding": "gzip"}
 """For the headers of a client with limits, because the limits refuse other encodings."""
 
 
-class ResponseTooLong(httpx2.ReadError): ...
+class ResponseTooLong(httpx2.ReadError):
+    """The body is longer than the limits allow."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ _INFORMATIONAL = range(100, 200)
 _SWITCHING = 101
 
 
-class _Surplus(Exception): ...
+class _Surplus(Exception):
+    """There is data behind the end of the response."""
 
 
 class ResponseParser:

@@ -70,7 +70,8 @@ class RequestOwner(Protocol):
         """Equal for calls of the same client; None if the client is unknown."""
 
     @property
-    def is_away(self) -> bool: ...
+    def is_away(self) -> bool:
+        """Whether the client has been disconnected for long."""
 
     def give_way(self) -> None:
         """End the call, whose client is away, so that a question of the server cannot reach the wrong client."""

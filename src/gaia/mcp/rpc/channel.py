@@ -50,7 +50,8 @@ class Outgoing(Protocol):
     def params(self) -> Mapping[str, Any] | None: ...
 
     @property
-    def bound(self) -> bool: ...
+    def bound(self) -> bool:
+        """Whether it belongs to the supervisor, not to a request of the application."""
 
     @property
     def loop(self) -> LoopWork | None:
@@ -107,7 +108,7 @@ class Ending(msgspec.Struct, frozen=True):
     renewable: bool = False
     """The server has only forgotten the session, which can be opened again at once."""
     unauthorized: bool = False
-    """The server requires a login, and refused the present one."""
+    """The server requires a login, and there is none that it accepts."""
 
     @property
     def clean(self) -> bool:

@@ -211,7 +211,8 @@ class StandaloneTransport(ChannelTransport):
     def _label(self) -> str:
         """The server's name in threads and log lines."""
 
-    def _answered(self, connection: Connection, method: str, result: dict[str, Any]) -> None: ...
+    def _answered(self, connection: Connection, method: str, result: dict[str, Any]) -> None:
+        """For transports that need the negotiated protocol."""
 
     def connect(self) -> bool:
         """Start the server, unless it is running. False if it cannot be started; the log says why.

@@ -21,7 +21,8 @@ _MEANINGFUL = frozenset((b"data", b"event", b"id", b"retry"))
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class InvalidEvents(ProtocolBroken): ...
+class InvalidEvents(ProtocolBroken):
+    """The response is not a stream of events, or an event is too long."""
 
 
 class EventStream:
