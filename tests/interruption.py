@@ -105,14 +105,14 @@ def raise_within(operation: Callable[[], object], place: int, files: tuple[str, 
     """Run an operation in this thread, with an exception right after its call number `place`; returns where that was.
 
     Those are the places where the interpreter runs signal handlers, besides the ends of loops. Only calls are counted
-    that are made by `files`, which are paths within the package. Empty if there are not so many.
+    that are made by `files`: ends of paths within the package, or whole paths of others. Empty if there are fewer.
     """
     left, where = place, ""
 
     def trace(frame: FrameType, event: str, _argument: Any) -> "Callable[..., Any] | None":
         nonlocal left, where
         code = frame.f_code
-        if where or not code.co_filename.startswith(_OURS) or code.co_name == "__del__":
+        if where or not code.co_filename.startswith((_OURS, *files)) or code.co_name == "__del__":
             return None
         if not code.co_filename.endswith(files):
             return trace if event == "call" else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import operator
 import os
 import queue
 import threading
@@ -137,6 +138,17 @@ class Latch:
         # Another thread that found the latch open may have released it.
         with contextlib.suppress(RuntimeError):
             self._gate.release()
+
+
+class FutureCondition(threading.Condition):
+    """A condition that no exception of a signal handler leaves locked at the beginning of a ``with`` statement.
+
+    `threading.Condition` has a method in Python that takes the lock, and a handler may raise between the two. The
+    threads that complete a future would wait for its lock for ever, and with them all other calls.
+    """
+
+    __enter__ = property(operator.attrgetter("_lock.__enter__"))
+    __exit__ = property(operator.attrgetter("_lock.__exit__"))
 
 
 class TimedQueue(queue.SimpleQueue[T]):

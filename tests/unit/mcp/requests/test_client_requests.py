@@ -1,21 +1,24 @@
 """Requests for which the server wants something first: any number of rounds, one result."""
 
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, _base
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from gaia.mcp.client import MCPClient
 from gaia.mcp.errors import CallTimeout, InputMissing, InvalidResponse, ServerCrashed
-from gaia.mcp.requests.submitted_request import SubmittedRequest
+from gaia.mcp.requests.submitted_request import CallFuture, SubmittedRequest
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.threads import DaemonPool
 from gaia.testing import FakeClock
 from tests.fake_transport import FakeChannel, FakeTransport, stateless_answers
+from tests.interruption import raise_within
 from tests.waiting import PATIENCE
 
 Json = dict[str, Any]
@@ -370,3 +373,18 @@ def test_answers_that_are_told_twice_are_sent_once(asked: Asked, monkeypatch: py
     asked.channel.answer(asked.round(2), DONE)
     assert future.result(PATIENCE) == DONE
     assert len(asked.channel.requests("tools/call")) == 2
+
+
+def test_an_exception_within_a_method_of_a_future_leaves_it_unlocked() -> None:
+    """A signal handler may raise it. The thread that completes the future must not wait for its lock for ever."""
+    files = (threading.__file__, _base.__file__)
+    for place in itertools.count():
+        future = CallFuture(Mock(), lambda _: False)
+        where = raise_within(future.done, place, files)
+        completing = threading.Thread(target=future._complete, args=(None, {}), daemon=True)
+        completing.start()
+        completing.join(PATIENCE)
+        assert not completing.is_alive(), where
+        if not where:
+            break
+    assert place
