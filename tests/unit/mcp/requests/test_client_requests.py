@@ -1,6 +1,5 @@
 """Requests for which the server wants something first: any number of rounds, one result."""
 
-import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from gaia.mcp.errors import CallTimeout, InputMissing, InvalidResponse, ServerCr
 from gaia.mcp.requests.submitted_request import CallFuture, SubmittedRequest
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.runtime.cancellation import CancelScope
-from gaia.runtime.threads import DaemonPool
 from gaia.testing import FakeClock
 from tests.fake_transport import FakeChannel, FakeTransport, stateless_answers
 from tests.interruption import raise_within
@@ -130,31 +128,6 @@ class TestRounds:
         }
         asked.channel.answer(second, DONE)
         assert result.result(PATIENCE) == DONE
-
-    @pytest.mark.parametrize("is_posted", [False, True])
-    def test_an_interruption_when_all_is_answered_neither_loses_nor_repeats_it(
-        self, asked: Asked, monkeypatch: pytest.MonkeyPatch, is_posted: bool
-    ) -> None:
-        steps, submit = asked.client._engine.requests.steps, DaemonPool.submit
-        posted: list[object] = []
-
-        def interrupted(pool: DaemonPool, task: Callable[[], object], **options: Any) -> None:
-            posted.append(task)
-            is_second = pool is steps and len(posted) == 2
-            if not is_second or is_posted:
-                submit(pool, task, **options)
-            if is_second:
-                raise KeyboardInterrupt
-
-        future = asked.client.submit_tool("echo")
-        first = asked.round(1)
-        with monkeypatch.context() as patch:
-            patch.setattr(steps, "submit", functools.partial(interrupted, steps))
-            asked.channel.answer(first, required(where=ROOTS))
-            asked.channel.answer(asked.round(2), DONE)
-            assert future.result(PATIENCE) == DONE
-        assert len(posted) == 3
-        assert len(asked.channel.requests("tools/call")) == 2
 
     def test_parallel_calls_never_mix_their_states(self, asked: Asked) -> None:
         results = {tool: asked.call(tool) for tool in ("one", "two", "three", "four")}
@@ -388,3 +361,29 @@ def test_an_exception_within_a_method_of_a_future_leaves_it_unlocked() -> None:
         if not where:
             break
     assert place
+
+
+@pytest.mark.parametrize("is_posted", [False, True])
+def test_an_interruption_when_all_is_answered_neither_loses_nor_repeats_the_next_round(is_posted: bool) -> None:
+    class Ending(SubmittedRequest):
+        def ended(self) -> None: ...
+
+    tasks: list[Callable[[], None]] = []
+
+    def interrupted(task: Callable[[], None]) -> None:
+        if is_posted:
+            tasks.append(task)
+        raise KeyboardInterrupt
+
+    context, exchange, inputs = Mock(), Mock(), Mock(error=None)
+    request = Ending(context, exchange)
+    request.under_way = inputs
+    context.steps.submit = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        request._application_answered(inputs)
+    context.steps.submit = tasks.append
+    # What ends the questions repeats its report.
+    request._application_answered(inputs)
+    for task in tasks:
+        task()
+    exchange.input_arrived.assert_called_once_with(inputs.answers)
