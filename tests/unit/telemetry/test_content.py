@@ -57,11 +57,10 @@ class TestMode:
         monkeypatch.setenv(VARIABLE, value)
         assert default_mode() == ContentPolicy().mode_for("any") == mode
 
-    def test_what_the_configuration_says_counts_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_the_configuration_says_counts_more_and_of_patterns_the_first_that_matches(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv(VARIABLE, "true")
-        assert ContentPolicy("off").mode_for("any") == "off"
-
-    def test_for_a_tool_the_first_pattern_that_matches_counts_most(self) -> None:
         policy = ContentPolicy("off", {"read_secret": "off", "read_*": "full"})
         assert [policy.mode_for(tool) for tool in ("read_secret", "read_file", "write")] == ["off", "full", "off"]
 
@@ -88,32 +87,28 @@ class TestRedacted:
         assert measured(Recorded("s", "t", "result", "redacted", value), str) == (None, None)
 
 
-class TestHook:
-    def test_it_decides_what_is_recorded(self) -> None:
-        content.set_content_hook(lambda recorded: f"{recorded.server}/{recorded.tool}/{recorded.kind}")
-        assert redacted({"a": 1}) == "s/t/arguments"
+@pytest.mark.parametrize(
+    ("hook", "text", "is_logged"),
+    [
+        (lambda recorded: f"{recorded.server}/{recorded.tool}/{recorded.kind}", "s/t/result", False),
+        (lambda _: None, None, False),
+        (lambda _: 1 / 0, None, True),
+    ],
+    ids=["a text", "nothing", "one that raises"],
+)
+def test_a_hook_decides_what_is_recorded_and_breaks_nothing(
+    caplog: pytest.LogCaptureFixture, hook: Any, text: str | None, is_logged: bool
+) -> None:
+    content.set_content_hook(hook)
+    assert measured(Recorded("s", "t", "result", "full", 1), str) == (1, text)
+    assert ("content_not_recorded" in caplog.text) is is_logged
 
-    def test_it_can_record_nothing(self) -> None:
-        content.set_content_hook(lambda _: None)
-        assert measured(Recorded("s", "t", "result", "full", 1), str) == (1, None)
 
-    def test_one_that_raises_records_nothing_and_breaks_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
-        def hook(_: Recorded) -> str:
-            raise ZeroDivisionError
-
-        content.set_content_hook(hook)
-        assert measured(Recorded("s", "t", "result", "full", 1), str) == (1, None)
-        assert "content_not_recorded" in caplog.text
-
-
-class TestSpans:
-    def test_nothing_is_rendered_for_a_trace_that_is_not_recorded(
-        self, fault_server: FaultServer, connect: Connect
-    ) -> None:
-        threads: list[str] = []
-        content.set_content_hook(lambda _: threads.append(threading.current_thread().name))
-        connect(fault_server()).call_tool("echo", {"text": "hi"})
-        assert threads == []
+def test_nothing_is_rendered_for_a_trace_that_is_not_recorded(fault_server: FaultServer, connect: Connect) -> None:
+    threads: list[str] = []
+    content.set_content_hook(lambda _: threads.append(threading.current_thread().name))
+    connect(fault_server()).call_tool("echo", {"text": "hi"})
+    assert threads == []
 
 
 KEYS = st.one_of(TEXTS, st.sampled_from(["data", "blob", "text", "x" * 60 + "author", "x" * 61 + "author"]))

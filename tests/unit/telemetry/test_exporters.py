@@ -80,10 +80,8 @@ class TestJsonLinesExporter:
         exporter.shutdown()
         assert exporter.export([span]) is SpanExportResult.FAILURE
         assert file.read_text() == ""
-
-    def test_a_folder_that_does_not_exist_is_told_at_once(self, tmp_path: Path) -> None:
         with pytest.raises(OSError, match="No such file"):
-            JsonLinesExporter(tmp_path / "nowhere" / "spans.jsonl")
+            JsonLinesExporter(file.parent / "nowhere" / "spans.jsonl")
 
 
 class TestReadableLine:
@@ -128,6 +126,12 @@ def out() -> io.StringIO:
     return io.StringIO()
 
 
+@pytest.fixture
+def tracer(out: io.StringIO) -> Tracer:
+    """Whose spans are written to `out`."""
+    return traced(out)[0]
+
+
 def traced(out: io.StringIO) -> tuple[Tracer, TraceTree]:
     provider, tree = TracerProvider(), TraceTree(out)
     provider.add_span_processor(tree)
@@ -139,40 +143,29 @@ def names(out: io.StringIO) -> list[str]:
     return [line.partition(" INTERNAL")[0] for line in out.getvalue().splitlines()]
 
 
-def test_each_span_stands_below_the_one_that_it_is_part_of(out: io.StringIO) -> None:
-    tracer, _ = traced(out)
+def test_each_span_stands_below_the_one_that_it_is_part_of_even_if_it_ends_later(
+    out: io.StringIO, tracer: Tracer
+) -> None:
     with tracer.start_as_current_span("root"):
         with tracer.start_as_current_span("first"), tracer.start_as_current_span("deep"):
             pass
-        with tracer.start_as_current_span("last"), tracer.start_as_current_span("below"):
-            assert out.getvalue() == ""
-
-    assert names(out) == ["span root", "├─ span first", "│  └─ span deep", "└─ span last", "   └─ span below"]
+        with tracer.start_as_current_span("last"):
+            late = tracer.start_span("late")
+    assert out.getvalue() == ""
+    late.end()
+    assert names(out) == ["span root", "├─ span first", "│  └─ span deep", "└─ span last", "   └─ span late"]
     assert out.getvalue().count("trace=") == 1
     assert "parent=" not in out.getvalue()
 
 
-def test_a_span_that_ends_after_its_parent_is_waited_for(out: io.StringIO) -> None:
-    tracer, _ = traced(out)
-    with tracer.start_as_current_span("root"):
-        late = tracer.start_span("late")
-    assert out.getvalue() == ""
-    late.end()
-
-    assert names(out) == ["span root", "└─ span late"]
-
-
-def test_parts_of_a_trace_that_began_elsewhere_name_their_parent(out: io.StringIO) -> None:
-    tracer, _ = traced(out)
+def test_parts_of_a_trace_that_began_elsewhere_name_their_parent(out: io.StringIO, tracer: Tracer) -> None:
     elsewhere = SpanContext(1, 2, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
     with tracer.start_as_current_span("here", set_span_in_context(NonRecordingSpan(elsewhere))):
         pass
-
     assert f"parent={2:016x}" in out.getvalue()
 
 
-def test_spans_may_be_nested_more_deeply_than_functions(out: io.StringIO) -> None:
-    tracer, _ = traced(out)
+def test_spans_may_be_nested_more_deeply_than_functions(out: io.StringIO, tracer: Tracer) -> None:
     spans = [tracer.start_span("s0")]
     for number in range(1, 900):
         spans.append(tracer.start_span(f"s{number}", set_span_in_context(spans[-1])))
@@ -211,11 +204,10 @@ def test_a_trace_that_completes_during_a_flush_is_written_once() -> None:
 
 
 def test_long_and_many_traces_are_written_before_they_are_complete(
-    out: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    out: io.StringIO, tracer: Tracer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exporters, "_MAX_SPANS", 3)
     monkeypatch.setattr(exporters, "_MAX_TRACES", 2)
-    tracer, _ = traced(out)
     with tracer.start_as_current_span("root"):
         for _ in range(3):
             tracer.start_span("part").end()
@@ -251,12 +243,10 @@ def test_a_stream_of_few_characters_gets_plain_lines() -> None:
     tracer, _ = traced(out)  # type: ignore[arg-type]  # a stream of text all the same
     with tracer.start_as_current_span("root"), tracer.start_as_current_span("part"):
         pass
-
     assert b"\n`- span part" in data.getvalue()
 
 
-def test_a_stream_that_was_closed_disturbs_nothing(out: io.StringIO) -> None:
-    tracer, _ = traced(out)
+def test_a_stream_that_was_closed_disturbs_nothing(out: io.StringIO, tracer: Tracer) -> None:
     out.close()
     with tracer.start_as_current_span("root"):
         pass

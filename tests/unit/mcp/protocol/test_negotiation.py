@@ -81,16 +81,11 @@ NOT_STATELESS: dict[str, Callable[[], Answer]] = {
 
 
 class TestProbing:
-    def test_a_discovery_is_stateless(self) -> None:
+    def test_a_discovery_is_stateless_and_the_probe_has_a_deadline_of_its_own(self) -> None:
         server = Server([discovery()])
-        assert server.open(Negotiation()).protocol_version == "2026-07-28"
-        assert server.methods == ["server/discover"]
+        assert server.open(Negotiation(probe_timeout=1.5)).protocol_version == "2026-07-28"
+        assert [(send.method, send.timeout) for send in server.sent] == [("server/discover", 1.5)]
         assert server.revision == "2026-07-28"
-
-    def test_the_probe_has_a_deadline_of_its_own(self) -> None:
-        server = Server([discovery()])
-        server.open(Negotiation(probe_timeout=1.5))
-        assert server.sent[0].timeout == 1.5
 
     @pytest.mark.parametrize("answer", NOT_STATELESS.values(), ids=NOT_STATELESS)
     def test_anything_else_is_the_handshake_era(self, answer: Callable[[], Answer]) -> None:
@@ -111,25 +106,24 @@ class TestProbing:
             server.open(Negotiation())
         assert server.methods == ["server/discover"]
 
-    def test_a_refusal_of_what_the_server_supports_is_no_refusal_for_good(self) -> None:
+    def test_a_refusal_of_what_the_server_supports_is_one_for_good_the_second_time(self) -> None:
         server = Server([unsupported("2026-07-28"), discovery()])
         assert server.open(Negotiation()).protocol_version == "2026-07-28"
         assert server.methods == ["server/discover"] * 2
-
-    def test_but_it_is_the_second_time(self) -> None:
         with pytest.raises(HandshakeFailed, match="speaks 2026-07-28"):
             Server([unsupported("2026-07-28")]).open(Negotiation())
 
-    @pytest.mark.parametrize("code", [-32020, -32021])
-    def test_an_error_that_only_a_stateless_server_has_is_not_answered_with_a_greeting(self, code: int) -> None:
-        server = Server([JsonRpcError(code, "no")])
-        with pytest.raises(JsonRpcError, match="no"):
-            server.open(Negotiation())
-        assert server.methods == ["server/discover"]
-
-    def test_one_that_wants_a_login_is_not_greeted_either(self) -> None:
-        server = Server([NeedsAuthorization("log in", status=401)])
-        with pytest.raises(NeedsAuthorization):
+    @pytest.mark.parametrize(
+        "error",
+        [
+            lambda: JsonRpcError(-32020, "only a stateless server has it"),
+            lambda: JsonRpcError(-32021, "only a stateless server has it"),
+            lambda: NeedsAuthorization("it wants a login", status=401),
+        ],
+    )
+    def test_some_errors_are_not_answered_with_a_greeting(self, error: Callable[[], MCPError]) -> None:
+        server = Server([error()])
+        with pytest.raises(type(error()), match="it"):
             server.open(Negotiation())
         assert server.methods == ["server/discover"]
 
@@ -151,19 +145,19 @@ class TestProbing:
 
 
 class TestMemory:
-    def test_a_server_of_the_handshake_era_is_not_probed_again(self) -> None:
+    @pytest.mark.parametrize(
+        ("first", "sent"),
+        [
+            (Server([JsonRpcError(-32601, "no")]), "initialize"),
+            (Server([discovery()]), "server/discover"),
+        ],
+    )
+    def test_a_known_server_is_not_probed_and_gets_the_whole_time_there_is(self, first: Server, sent: str) -> None:
         negotiation = Negotiation()
-        Server([JsonRpcError(-32601, "no")]).open(negotiation)
+        first.open(negotiation)
         again = Server([discovery()])
         again.open(negotiation)
-        assert again.methods == ["initialize"]
-
-    def test_a_stateless_one_gets_the_whole_time_there_is(self) -> None:
-        negotiation = Negotiation()
-        Server([discovery()]).open(negotiation)
-        again = Server([discovery()])
-        again.open(negotiation)
-        assert again.sent == [Send("server/discover", {}, None)]
+        assert [(send.method, send.timeout) for send in again.sent] == [(sent, None)]
 
     @pytest.mark.parametrize(
         ("first", "second"),
@@ -188,35 +182,32 @@ class TestMemory:
         assert updated.open(negotiation).protocol_version == "2026-07-28"
 
 
-class TestDying:
-    def open_and_die(self, negotiation: Negotiation, server: Server) -> None:
+def test_a_server_that_dies_of_the_probe_is_greeted_next_time_and_gets_no_third_chance() -> None:
+    negotiation = Negotiation()
+    with pytest.raises(ServerCrashed):
+        Server([ServerCrashed("gone")]).open(negotiation)
+    assert negotiation.retry_with_initialize()
+    again = Server([ServerCrashed("gone")])
+    assert again.open(negotiation).protocol_version == "2025-11-25"
+    assert again.methods == ["initialize"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "servers"),
+    [
+        ("auto", [Server([ServerCrashed("gone")]), Server([discovery()], [ServerCrashed("gone")])]),
+        ("auto", [Server([JsonRpcError(-32601, "no")], [ServerCrashed("gone")])]),
+        ("modern", [Server([ServerCrashed("gone")])]),
+    ],
+    ids=["of both", "of the greeting after it survived the probe", "of the era that is configured"],
+)
+def test_one_that_dies_otherwise_is_not(protocol: str, servers: list[Server]) -> None:
+    negotiation = Negotiation(protocol)
+    for number, server in enumerate(servers):
+        assert not number or negotiation.retry_with_initialize()
         with pytest.raises(ServerCrashed):
             server.open(negotiation)
-
-    def test_a_server_that_dies_of_the_probe_is_greeted_next_time(self) -> None:
-        negotiation = Negotiation()
-        self.open_and_die(negotiation, Server([ServerCrashed("gone")]))
-        assert negotiation.retry_with_initialize()
-        again = Server([ServerCrashed("gone")])
-        assert again.open(negotiation).protocol_version == "2025-11-25"
-        assert again.methods == ["initialize"]
-
-    def test_one_that_dies_of_the_greeting_does_not_get_a_third_chance(self) -> None:
-        negotiation = Negotiation()
-        self.open_and_die(negotiation, Server([ServerCrashed("gone")]))
-        assert negotiation.retry_with_initialize()
-        self.open_and_die(negotiation, Server([discovery()], [ServerCrashed("gone")]))
-        assert not negotiation.retry_with_initialize()
-
-    def test_nor_does_one_that_dies_of_it_after_it_survived_the_probe(self) -> None:
-        negotiation = Negotiation()
-        self.open_and_die(negotiation, Server([JsonRpcError(-32601, "no")], [ServerCrashed("gone")]))
-        assert not negotiation.retry_with_initialize()
-
-    def test_a_configured_era_is_not_doubted(self) -> None:
-        negotiation = Negotiation("modern")
-        self.open_and_die(negotiation, Server([ServerCrashed("gone")]))
-        assert not negotiation.retry_with_initialize()
+    assert not negotiation.retry_with_initialize()
 
 
 class TestInsisting:
@@ -232,20 +223,16 @@ class TestInsisting:
             server.open(Negotiation(protocol))
         assert server.methods == ["server/discover"]
 
-    def test_modern_passes_other_errors_on(self) -> None:
+    def test_modern_passes_other_errors_on_and_says_what_the_server_speaks_instead(self) -> None:
         with pytest.raises(JsonRpcError, match="not today"):
             Server([JsonRpcError(-32000, "not today")]).open(Negotiation("modern"))
-
-    def test_modern_says_what_the_server_speaks_instead(self) -> None:
         with pytest.raises(HandshakeFailed, match="the server speaks 2025-11-25; this client speaks 2026-07-28"):
             Server([discovery("2025-11-25")]).open(Negotiation("modern"))
 
-    def test_a_revision_is_offered_and_accepted(self) -> None:
+    def test_a_revision_is_offered_and_accepted_and_another_one_refused(self) -> None:
         server = Server([discovery()], [greeting("2025-03-26")])
         assert server.open(Negotiation("2025-03-26")).protocol_version == "2025-03-26"
         assert (server.sent[0].params or {})["protocolVersion"] == "2025-03-26"
-
-    def test_a_server_that_answers_another_one_is_refused(self) -> None:
         with pytest.raises(HandshakeFailed, match="insists on '2025-03-26'"):
             Server([discovery()], [greeting("2025-11-25")]).open(Negotiation("2025-03-26"))
 

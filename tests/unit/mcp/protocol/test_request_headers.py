@@ -21,6 +21,10 @@ def marked(mark: Any = "Region", kind: Any = "string") -> dict[str, Any]:
     return {"type": kind, "x-mcp-header": mark}
 
 
+def unnoticed() -> RequestHeaders:
+    return RequestHeaders(lambda _name, _reason: None)
+
+
 REGION = {"name": "deploy", "inputSchema": schema(region=marked(), size=marked("Size", "integer"))}
 
 
@@ -60,15 +64,16 @@ class TestMarks:
         with pytest.raises(InvalidMark, match="taken by another"):
             marks(schema(a=marked("Region"), b=marked("region")))
 
-    def test_data_is_no_schema(self) -> None:
-        assert marks(schema(a={"type": "object", "default": marked(), "enum": [marked()]})) == {}
-
-    def test_a_property_may_have_any_name(self) -> None:
-        assert marks(schema(**{"x-mcp-header": marked()})) == {("x-mcp-header",): "Region"}
-
-    @pytest.mark.parametrize("nothing", [None, [], "x", True, {}])
-    def test_a_schema_that_is_none_has_none(self, nothing: Any) -> None:
-        assert marks(nothing) == {}
+    @pytest.mark.parametrize(
+        ("where", "found"),
+        [
+            (schema(a={"type": "object", "default": marked(), "enum": [marked()]}), {}),
+            (schema(**{"x-mcp-header": marked()}), {("x-mcp-header",): "Region"}),
+            *((nothing, {}) for nothing in (None, [], "x", True, {})),
+        ],
+    )
+    def test_data_is_no_schema_and_a_property_may_have_any_name(self, where: Any, found: Any) -> None:
+        assert marks(where) == found
 
     def test_a_schema_may_be_very_deep(self) -> None:
         deep: dict[str, Any] = {}
@@ -109,7 +114,7 @@ class TestValues:
             assert encoded == text
 
     def test_of_arguments_that_are_missing_or_no_values_there_is_no_header(self) -> None:
-        headers = RequestHeaders(lambda _name, _reason: None)
+        headers = unnoticed()
         headers.learn_tools([REGION])
 
         def custom(params: Any) -> dict[str, str]:
@@ -137,7 +142,7 @@ class TestMetadata:
     def test_the_method_and_what_a_request_is_about_are_headers(
         self, method: str | None, params: dict[str, Any] | None, headers: dict[str, str]
     ) -> None:
-        sent = RequestHeaders(lambda _name, _reason: None).of(method, params)
+        sent = unnoticed().of(method, params)
         assert sent == ({} if method is None else {"Mcp-Method": method}) | headers
 
 
@@ -157,7 +162,7 @@ class TestListings:
         assert excluded == ["bad"]
 
     def test_a_tool_that_is_not_listed_any_more_is_forgotten(self) -> None:
-        headers = RequestHeaders(lambda _name, _reason: None)
+        headers = unnoticed()
         call = {"name": "deploy", "arguments": {"region": "a"}}
         headers.learn_tools([REGION])
         assert "Mcp-Param-Region" in headers.of("tools/call", call)
@@ -165,7 +170,7 @@ class TestListings:
         assert "Mcp-Param-Region" not in headers.of("tools/call", call)
 
     def test_pages_are_one_listing(self) -> None:
-        headers = RequestHeaders(lambda _name, _reason: None)
+        headers = unnoticed()
 
         def page(cursor: str | None, following: str | None, *names: str) -> None:
             result = {"tools": [{**REGION, "name": name} for name in names], "nextCursor": following}
@@ -186,25 +191,22 @@ class TestListings:
 
     @pytest.mark.parametrize("following", [None, "more"])
     def test_no_server_fills_the_memory_with_them(self, following: str | None) -> None:
-        headers = RequestHeaders(lambda _name, _reason: None)
+        headers = unnoticed()
         for listing in range(10):
             tools = [{**REGION, "name": f"{listing}-{number}"} for number in range(3_000)]
             result = {"tools": tools, "nextCursor": following}
             headers.learn("tools/list", None, orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": result}))
         assert len(headers._marks) <= 4_000
 
-    def test_a_tool_without_marks_takes_no_room(self) -> None:
-        headers = RequestHeaders(lambda _name, _reason: None)
-        headers.learn_tools([{"name": str(number), "inputSchema": {}} for number in range(100)])
-        assert not headers._marks
-
-    def test_a_tool_with_very_many_marks_is_left_out(self) -> None:
+    def test_a_tool_without_marks_takes_no_room_and_one_with_very_many_is_left_out(self) -> None:
         excluded: list[str] = []
         headers = RequestHeaders(lambda name, _reason: excluded.append(name))
+        headers.learn_tools([{"name": str(number), "inputSchema": {}} for number in range(100)])
+        assert not headers._marks
         properties = {f"p{number}": {"type": "string", "x-mcp-header": f"P{number}"} for number in range(65)}
         assert headers.learn_tools([{"name": "many", "inputSchema": schema(**properties)}]) == []
         assert excluded == ["many"]
 
     @pytest.mark.parametrize("other", [b"{", b"[]", b'{"result": []}', b'{"result": {"tools": {}}}', b'{"error": {}}'])
     def test_what_is_no_list_stays_as_it_is(self, other: bytes) -> None:
-        assert RequestHeaders(lambda _name, _reason: None).learn("tools/list", None, other) == other
+        assert unnoticed().learn("tools/list", None, other) == other

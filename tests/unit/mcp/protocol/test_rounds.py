@@ -31,10 +31,8 @@ class TestReading:
         }
 
     @pytest.mark.parametrize("request_", [{"method": "roots/list"}, {"method": "roots/list", "params": None}])
-    def test_a_request_may_do_without_params(self, request_: Json) -> None:
+    def test_a_request_may_do_without_params_and_a_state_without_requests(self, request_: Json) -> None:
         assert required(inputRequests={"a": request_}).requests == {"a": InputRequest("roots/list", {})}
-
-    def test_a_state_alone_is_enough(self) -> None:
         assert required(requestState="s").requests is None
 
     @pytest.mark.parametrize("members", [{}, {"inputRequests": None}])
@@ -46,11 +44,7 @@ class TestReading:
     def test_other_values_and_too_many_requests_are_invalid(self, requests: Any) -> None:
         with pytest.raises(InvalidResponse, match="at most 16 members"):
             required(inputRequests=requests)
-
-    def test_as_many_as_allowed_are_read(self) -> None:
-        requests = required(inputRequests={str(number): ROOTS for number in range(16)}).requests
-        assert requests is not None
-        assert len(requests) == 16
+        assert len(required(inputRequests={str(number): ROOTS for number in range(16)}).requests or {}) == 16
 
     @pytest.mark.parametrize(
         "request_", ["roots/list", None, {}, {"method": 5}, {"method": "roots/list", "params": [1]}]
@@ -68,15 +62,17 @@ class TestNextRound:
         assert params == {**self.ORIGINAL, "inputResponses": {"a": {"roots": []}}, "requestState": {"n": 1}}
         assert self.ORIGINAL.keys() == {"name", "arguments"}
 
-    def test_without_requests_there_are_no_answers(self) -> None:
-        assert required(requestState="s").params(None, {}) == {"requestState": "s"}
-
-    def test_a_state_that_is_null_is_a_state_and_a_missing_one_is_not(self) -> None:
-        assert required(inputRequests={}, requestState=None).params(None, {}) == {
-            "inputResponses": {},
-            "requestState": None,
-        }
-        assert required(inputRequests={}).params(None, {}) == {"inputResponses": {}}
+    @pytest.mark.parametrize(
+        ("members", "params"),
+        [
+            ({"requestState": "s"}, {"requestState": "s"}),
+            ({"inputRequests": {}}, {"inputResponses": {}}),
+            ({"inputRequests": {}, "requestState": None}, {"inputResponses": {}, "requestState": None}),
+        ],
+        ids=["without requests", "without a state", "with a state that is null"],
+    )
+    def test_what_was_not_required_is_not_answered(self, members: Json, params: Json) -> None:
+        assert required(**members).params(None, {}) == params
 
 
 class TestResultType:
@@ -94,16 +90,19 @@ class TestResultType:
 
     @pytest.mark.parametrize(
         ("method", "kind"),
-        [("tools/list", "input_required"), ("tools/call", "task"), ("tools/call", None), ("tools/call", ["complete"])],
+        [
+            ("tools/list", "input_required"),
+            ("tools/call", "task"),
+            ("tools/call", None),
+            ("tools/call", ["complete"]),
+            ("tools/call", "x" * 100_000),
+        ],
+        ids=lambda value: str(value)[:20],
     )
-    def test_any_other_type_is_an_error(self, method: str, kind: Any) -> None:
+    def test_any_other_type_is_an_error_that_is_short(self, method: str, kind: Any) -> None:
         problem = check_result_type(method, {"resultType": kind})
         assert problem is not None
         assert method in problem.message
-
-    def test_a_long_type_is_cut(self) -> None:
-        problem = check_result_type("tools/call", {"resultType": "x" * 100_000})
-        assert problem is not None
         assert len(problem.message) < 200
 
 

@@ -31,12 +31,10 @@ def form(**properties: Any) -> ElicitationRequest:
 
 
 class TestReading:
-    def test_a_question_without_a_mode_is_a_form(self) -> None:
+    def test_a_question_without_a_mode_is_a_form_and_one_with_a_url_has_an_id(self) -> None:
         request = elicitation_request("time", ASKED, ("form",))
         assert (request.server, request.mode, request.message) == ("time", "form", "Who?")
         assert request.requested_schema == FORM
-
-    def test_a_question_with_a_url_has_an_id(self) -> None:
         request = elicitation_request("time", LINK, ("form", "url"))
         assert (request.mode, request.url, request.elicitation_id) == ("url", "https://example.com/pay", "e-1")
 
@@ -54,26 +52,25 @@ class TestReading:
         assert (request.url is None, request.elicitation_id is None) == ((mode == "form",) * 2)
         assert request.requested_schema == (FORM if mode == "form" else {})
 
-    @pytest.mark.parametrize(("params", "modes"), [(LINK, ("form",)), (ASKED, ("url",)), ({"mode": "poem"}, ("form",))])
-    def test_a_mode_that_is_not_offered_is_refused(self, params: Any, modes: Any) -> None:
-        with pytest.raises(Refusal, match="mode: the client offers") as refused:
-            elicitation_request("time", params, modes)
-        assert refused.value.code == INVALID_PARAMS
-
     @pytest.mark.parametrize(
-        ("params", "complaint"),
+        ("params", "modes", "complaint"),
         [
-            ({"requestedSchema": FORM}, "missing required field `message`"),
-            ({"message": 5, "requestedSchema": FORM}, r"`int` - at `\$\.message`"),
-            ({"message": "Who?"}, "requestedSchema: missing"),
-            ({"message": "Who?", "requestedSchema": {"type": "nonsense"}}, "requestedSchema: it is no valid schema"),
-            ({"message": "Pay", "mode": "url"}, "url: only https"),
-            ({"message": "Pay", "mode": 7}, "mode: the client offers"),
+            (LINK, ("form",), "mode: the client offers"),
+            (ASKED, ("url",), "mode: the client offers"),
+            ({"mode": "poem"}, ("form",), "mode: the client offers"),
+            ({"message": "Pay", "mode": 7}, ("form", "url"), "mode: the client offers"),
+            ({"requestedSchema": FORM}, ("form", "url"), "missing required field `message`"),
+            ({"message": 5, "requestedSchema": FORM}, ("form", "url"), r"`int` - at `\$\.message`"),
+            ({"message": "Who?"}, ("form", "url"), "requestedSchema: missing"),
+            ({"message": "?", "requestedSchema": {"type": "x"}}, ("form",), "requestedSchema: it is no valid schema"),
+            ({"message": "Pay", "mode": "url"}, ("form", "url"), "url: only https"),
         ],
     )
-    def test_a_malformed_question_is_refused(self, params: Any, complaint: str) -> None:
+    def test_a_malformed_question_or_one_of_a_mode_that_is_not_offered_is_refused(
+        self, params: Any, modes: Any, complaint: str
+    ) -> None:
         with pytest.raises(Refusal, match=complaint) as refused:
-            elicitation_request("time", params, ("form", "url"))
+            elicitation_request("time", params, modes)
         assert refused.value.code == INVALID_PARAMS
 
 
@@ -242,38 +239,27 @@ class TestToolResults:
         assert refused.value.code == INVALID_PARAMS
 
 
-class TestAnsweringSampling:
-    def test_a_text_of_a_model_is_a_result(self) -> None:
-        assert sampling_result(sampling().answer("Hi", model="small")) == {
-            "role": "assistant",
-            "content": {"type": "text", "text": "Hi"},
-            "model": "small",
-            "stopReason": "endTurn",
-        }
-
-    def test_none_is_a_rejection_by_the_user(self) -> None:
-        with pytest.raises(Refusal) as refused:
-            sampling_result(None)
-        assert refused.value.code == -1
-
-    @pytest.mark.parametrize("answer", ["Hi", {}, {"role": "assistant", "model": "m"}, {"content": {}, "role": "user"}])
-    def test_anything_else_is_an_error_of_user_code(self, answer: object) -> None:
+def test_a_text_of_a_model_is_a_result_none_a_rejection_and_anything_else_an_error_of_user_code() -> None:
+    assert sampling_result(sampling().answer("Hi", model="small")) == {
+        "role": "assistant",
+        "content": {"type": "text", "text": "Hi"},
+        "model": "small",
+        "stopReason": "endTurn",
+    }
+    with pytest.raises(Refusal) as refused:
+        sampling_result(None)
+    assert refused.value.code == -1
+    for answer in ("Hi", {}, {"role": "assistant", "model": "m"}, {"content": {}, "role": "user"}):
         with pytest.raises(TypeError, match=r"sampling"):
             sampling_result(answer)
 
 
-def test_paths_become_uris_with_the_folders_name(tmp_path: Path) -> None:
+def test_paths_become_uris_with_the_folders_name_and_uris_stay_as_they_are(home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "a b"
     assert root_list([folder, str(folder)]) == {"roots": [{"uri": folder.as_uri(), "name": "a b"}] * 2}
     assert folder.as_uri().endswith("/a%20b")
-
-
-def test_relative_paths_and_the_home_folder_are_understood(home: Path) -> None:
     uris = [root["uri"] for root in root_list(["notes", "~/notes"])["roots"]]
     assert uris == [(Path.cwd() / "notes").as_uri(), (home / "notes").as_uri()]
-
-
-def test_uris_and_named_roots_stay_as_they_are() -> None:
     roots = ["file:///a", {"uri": "file:///b", "name": "B"}, {"uri": "file:///c"}]
     assert root_list(roots)["roots"] == [{"uri": "file:///a"}, {"uri": "file:///b", "name": "B"}, {"uri": "file:///c"}]
 
