@@ -20,6 +20,8 @@ from tests.unit.runtime.conftest import no_threads, run_program
 from tests.unspeakable import Unspeakable
 from tests.waiting import PATIENCE, wait_until
 
+MakePool = Callable[..., DaemonPool]
+
 
 @pytest.fixture
 def held() -> Iterator[threading.Event]:
@@ -30,7 +32,7 @@ def held() -> Iterator[threading.Event]:
 
 
 @pytest.fixture
-def make(no_leaks: None, held: threading.Event) -> Iterator[Callable[..., DaemonPool]]:
+def make(no_leaks: None, held: threading.Event) -> Iterator[MakePool]:
     pools: list[DaemonPool] = []
 
     def make_pool(max_threads: int = 2, **options: object) -> DaemonPool:
@@ -62,7 +64,7 @@ def occupy(pool: DaemonPool, held: threading.Event, threads: int) -> None:
 
 class TestThreads:
     def test_they_are_daemons_called_after_the_pool_and_none_is_started_before_there_is_a_task(
-        self, make: Callable[..., DaemonPool]
+        self, make: MakePool
     ) -> None:
         pool, seen = make(), list[tuple[str, bool]]()
         assert names() == []
@@ -72,7 +74,7 @@ class TestThreads:
 
     @pytest.mark.parametrize("threads", [1, 2])
     def test_no_more_run_than_allowed_and_all_tasks_in_the_end_by_one_thread_in_their_order(
-        self, threads: int, make: Callable[..., DaemonPool], held: threading.Event
+        self, threads: int, make: MakePool, held: threading.Event
     ) -> None:
         pool, seen = make(threads), list[int]()
         occupy(pool, held, threads)
@@ -83,7 +85,7 @@ class TestThreads:
         assert pool.drain(PATIENCE)
         assert (seen if threads == 1 else sorted(seen)) == list(range(100))
 
-    def test_the_one_that_was_busy_last_gets_the_next_task(self, make: Callable[..., DaemonPool]) -> None:
+    def test_the_one_that_was_busy_last_gets_the_next_task(self, make: MakePool) -> None:
         pool = make(5)
         for _ in range(20):
             done = threading.Event()
@@ -92,14 +94,14 @@ class TestThreads:
             assert wait_until(lambda: len(pool._idle) == 1)
         assert names() == ["test-1"]
 
-    def test_one_that_has_nothing_to_do_ends(self, make: Callable[..., DaemonPool]) -> None:
+    def test_one_that_has_nothing_to_do_ends(self, make: MakePool) -> None:
         pool, seen = make(idle_seconds=0.01), list[str]()
         for _ in range(3):
             pool.submit(lambda: seen.append(threading.current_thread().name))
             assert wait_until(lambda: not pool._threads)
         assert seen == ["test-1"] * 3
 
-    def test_those_of_an_engine_run_no_code_of_the_application(self, make: Callable[..., DaemonPool]) -> None:
+    def test_those_of_an_engine_run_no_code_of_the_application(self, make: MakePool) -> None:
         seen: list[bool] = []
         for is_engine in (True, False):
             pool = make(1, is_engine=is_engine)
@@ -109,7 +111,7 @@ class TestThreads:
 
     @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
     def test_what_a_task_raises_is_logged_and_ends_no_thread(
-        self, make: Callable[..., DaemonPool], caplog: pytest.LogCaptureFixture, error: type[BaseException]
+        self, make: MakePool, caplog: pytest.LogCaptureFixture, error: type[BaseException]
     ) -> None:
         def fail() -> None:
             raise error("broken")
@@ -125,9 +127,7 @@ class TestThreads:
         ]
 
     @pytest.mark.parametrize("error", [ValueError, SystemExit])
-    def test_nor_does_what_a_log_handler_raises_then(
-        self, make: Callable[..., DaemonPool], error: type[BaseException]
-    ) -> None:
+    def test_nor_does_what_a_log_handler_raises_then(self, make: MakePool, error: type[BaseException]) -> None:
         def fail(_: object = None) -> bool:
             raise error
 
@@ -144,7 +144,7 @@ class TestThreads:
 
 
 class TestExhaustion:
-    def test_no_more_tasks_wait_than_allowed(self, make: Callable[..., DaemonPool], held: threading.Event) -> None:
+    def test_no_more_tasks_wait_than_allowed(self, make: MakePool, held: threading.Event) -> None:
         pool, seen = make(1, max_waiting=1), list[int]()
         occupy(pool, held, 1)
         assert pool.submit(lambda: seen.append(1))
@@ -155,7 +155,7 @@ class TestExhaustion:
         assert seen == [1]
 
     def test_a_task_does_not_wait_that_has_a_thread_which_did_not_come_to_run_yet(
-        self, make: Callable[..., DaemonPool], monkeypatch: pytest.MonkeyPatch
+        self, make: MakePool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pool, seen, started = make(2, max_waiting=1), list[int](), list[threading.Thread]()
         with monkeypatch.context() as patch:
@@ -170,7 +170,7 @@ class TestExhaustion:
         assert pool.drain(PATIENCE)
         assert sorted(seen) == [0, 1, 2]
 
-    def test_a_task_that_no_thread_could_run_is_refused(self, make: Callable[..., DaemonPool]) -> None:
+    def test_a_task_that_no_thread_could_run_is_refused(self, make: MakePool) -> None:
         pool, seen = make(), list[int]()
         with no_threads(), pytest.raises(PoolExhausted, match="can't start new thread"):
             pool.submit(lambda: seen.append(1))
@@ -180,7 +180,7 @@ class TestExhaustion:
 
     @pytest.mark.parametrize("following", [[], [2]])
     def test_one_that_is_kept_runs_before_the_next_or_when_the_pool_is_drained(
-        self, following: list[int], make: Callable[..., DaemonPool], caplog: pytest.LogCaptureFixture
+        self, following: list[int], make: MakePool, caplog: pytest.LogCaptureFixture
     ) -> None:
         pool, seen = make(), list[int]()
         with no_threads(), caplog.at_level(logging.WARNING, "gaia"):
@@ -192,7 +192,7 @@ class TestExhaustion:
         assert seen == [1, *following]
 
     def test_the_threads_that_run_do_the_work_of_those_that_cannot_be_started(
-        self, make: Callable[..., DaemonPool], held: threading.Event
+        self, make: MakePool, held: threading.Event
     ) -> None:
         pool, done = make(5), threading.Event()
         occupy(pool, held, 1)
@@ -203,9 +203,7 @@ class TestExhaustion:
 
 
 class TestDraining:
-    def test_what_waits_is_done_and_the_threads_end(
-        self, make: Callable[..., DaemonPool], held: threading.Event
-    ) -> None:
+    def test_what_waits_is_done_and_the_threads_end(self, make: MakePool, held: threading.Event) -> None:
         pool, seen = make(1), list[int]()
         occupy(pool, held, 1)
         pool.submit(lambda: seen.append(1))
@@ -215,7 +213,7 @@ class TestDraining:
         assert (seen, names()) == ([1], [])
 
     def test_what_is_submitted_later_does_not_wait_for_a_task_that_is_stuck(
-        self, make: Callable[..., DaemonPool], held: threading.Event
+        self, make: MakePool, held: threading.Event
     ) -> None:
         pool, done = make(1), threading.Event()
         occupy(pool, held, 1)
@@ -227,16 +225,14 @@ class TestDraining:
         stuck.join(PATIENCE)
         assert not stuck.is_alive()
 
-    def test_a_task_may_do_it(self, make: Callable[..., DaemonPool]) -> None:
+    def test_a_task_may_do_it(self, make: MakePool) -> None:
         pool, ended = make(), list[bool]()
         pool.submit(lambda: ended.append(pool.drain(PATIENCE)))
         assert wait_until(lambda: ended == [True])
 
 
 class TestClosing:
-    def test_what_waits_and_what_comes_later_is_dropped(
-        self, make: Callable[..., DaemonPool], held: threading.Event
-    ) -> None:
+    def test_what_waits_and_what_comes_later_is_dropped(self, make: MakePool, held: threading.Event) -> None:
         pool, seen = make(1), list[int]()
         occupy(pool, held, 1)
         pool.submit(lambda: seen.append(1))
@@ -280,7 +276,7 @@ assert pool.drain(10) and seen == ["parent"]
     run_program(program)
 
 
-def test_an_exception_within_submit_loses_no_thread(make: Callable[..., DaemonPool]) -> None:
+def test_an_exception_within_submit_loses_no_thread(make: MakePool) -> None:
     """A signal handler may raise it, at any place."""
     pool = make(1)
     for place in itertools.count():

@@ -25,6 +25,7 @@ from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 Configure = Callable[..., Json]
+Start = Callable[..., StdioTransport]
 MEGABYTE = 1024 * 1024
 SECRET = "hunter2-hunter2"
 
@@ -59,6 +60,9 @@ class Listener:
         self.ended.set()
 
 
+OpenChannel = Callable[..., tuple[StdioChannel, Listener]]
+
+
 def wait_until_serving(channel: StdioChannel, listener: Listener) -> None:
     """Return when the server answers, and its signal handlers are in place."""
     channel.send(Frame(encode_request(1, "ping", None)))
@@ -66,7 +70,7 @@ def wait_until_serving(channel: StdioChannel, listener: Listener) -> None:
 
 
 @pytest.fixture
-def start(fault_server: Configure, parent: str) -> Iterator[Callable[..., StdioTransport]]:
+def start(fault_server: Configure, parent: str) -> Iterator[Start]:
     """Connect to a scripted server; `transport` are keywords for StdioTransport, all others make the scenario."""
     transports = []
 
@@ -82,7 +86,7 @@ def start(fault_server: Configure, parent: str) -> Iterator[Callable[..., StdioT
 
 
 @pytest.fixture
-def open_channel(fault_server: Configure, parent: str) -> Iterator[Callable[..., tuple[StdioChannel, Listener]]]:
+def open_channel(fault_server: Configure, parent: str) -> Iterator[OpenChannel]:
     """Open a channel to a scripted server that is ready; the test closes it, or the fixture does."""
     channels = []
 
@@ -204,6 +208,9 @@ class Host:
             pipe.close()
 
 
+RunHost = Callable[..., Host]
+
+
 def end(*pids: int) -> bool:
     """Whether all of them end, without anything more being done about it."""
     return wait_until(lambda: not any(map(is_alive, pids)), PATIENCE)
@@ -219,7 +226,7 @@ def parent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 @pytest.fixture
-def run_host(fault_server: Configure, parent: str) -> Iterator[Callable[..., Host]]:
+def run_host(fault_server: Configure, parent: str) -> Iterator[RunHost]:
     """Run a script with transports to scripted servers that ignore the end of their input, unless told otherwise."""
     hosts = []
 

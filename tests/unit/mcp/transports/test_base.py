@@ -7,7 +7,6 @@ import inspect
 import select
 import signal
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from gaia.mcp.transports.stdio_channel import StdioChannel
 from gaia.runtime.clock import SystemClock
 from tests.fake_transport import FakeTransport
 from tests.servers.processes import is_alive
-from tests.unit.mcp.transports.conftest import Json, call, posix
+from tests.unit.mcp.transports.conftest import Json, Start, call, posix
 from tests.waiting import PATIENCE, wait_until
 
 
@@ -111,9 +110,7 @@ def has_no_reader(connection: Connection) -> bool:
 
 
 class TestStarting:
-    def test_it_runs_once_however_often_it_is_connected_and_anew_after_disconnecting(
-        self, start: Callable[..., StdioTransport]
-    ) -> None:
+    def test_it_runs_once_however_often_it_is_connected_and_anew_after_disconnecting(self, start: Start) -> None:
         transport = start()
         pid = call(transport, "pid")
         assert transport.connect()
@@ -126,7 +123,7 @@ class TestStarting:
         assert call(transport, "pid") != pid
 
     def test_it_runs_anew_after_a_crash_and_leaves_nothing_of_the_old_server(
-        self, start: Callable[..., StdioTransport], tmp_path: Path
+        self, start: Start, tmp_path: Path
     ) -> None:
         crash = [{"tool": "echo", "crash": "before_answer"}]
         state_file = tmp_path / "state"
@@ -150,13 +147,11 @@ class TestRequests:
         ],
         ids=["a result", "an error", "what a gateway says of a failure"],
     )
-    def test_all_that_the_server_said_is_the_response(
-        self, start: Callable[..., StdioTransport], outcome: Json
-    ) -> None:
+    def test_all_that_the_server_said_is_the_response(self, start: Start, outcome: Json) -> None:
         transport = start(faults=[{"on": "ping", **outcome}])
         assert transport.send_request("ping", {"a": 1}) == {"jsonrpc": "2.0", "id": 1, **outcome}
 
-    def test_ids_are_never_reused(self, start: Callable[..., StdioTransport]) -> None:
+    def test_ids_are_never_reused(self, start: Start) -> None:
         transport = start()
         ids = [transport.send_request("ping")["id"] for _ in range(3)]
         transport.disconnect()
@@ -165,7 +160,7 @@ class TestRequests:
         assert ids == [1, 2, 3, 4]
         assert transport._request_id == 4
 
-    def test_many_threads_get_each_its_own_answers(self, start: Callable[..., StdioTransport]) -> None:
+    def test_many_threads_get_each_its_own_answers(self, start: Start) -> None:
         transport = start()
 
         def talk(thread: int) -> None:
@@ -175,9 +170,7 @@ class TestRequests:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(talk, range(8)))
 
-    def test_silence_is_a_timeout_the_server_is_told_and_a_late_answer_is_nobodys(
-        self, start: Callable[..., StdioTransport]
-    ) -> None:
+    def test_silence_is_a_timeout_the_server_is_told_and_a_late_answer_is_nobodys(self, start: Start) -> None:
         transport = start({"timeout": 0.2}, faults=[{"on": "late", "await_cancel": True}])
         with pytest.raises(TimeoutError, match=r"late was not answered within 0\.2 s") as timeout:
             transport.send_request("late")
@@ -190,7 +183,7 @@ class TestRequests:
         assert cancelled in call(transport, "received")
 
     def test_an_interrupted_caller_leaves_nothing_under_way(
-        self, start: Callable[..., StdioTransport], monkeypatch: pytest.MonkeyPatch
+        self, start: Start, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         transport = start(faults=[{"on": "hang", "hang": True}])
 
@@ -203,7 +196,7 @@ class TestRequests:
                 transport.send_request("hang")
         assert "notifications/cancelled" in [message["method"] for message in call(transport, "received")]
 
-    def test_more_than_may_be_under_way_are_refused(self, start: Callable[..., StdioTransport]) -> None:
+    def test_more_than_may_be_under_way_are_refused(self, start: Start) -> None:
         transport = start({"max_pending": 2, "timeout": 30.0}, faults=[{"on": "hang", "hang": True}])
         with ThreadPoolExecutor(2) as pool:
             waiting = [pool.submit(transport.send_request, "hang") for _ in range(2)]
@@ -218,14 +211,14 @@ class TestRequests:
                 with pytest.raises(RuntimeError, match="was disconnected"):
                     future.result(PATIENCE)
 
-    def test_what_is_no_json_is_refused_before_anything_is_sent(self, start: Callable[..., StdioTransport]) -> None:
+    def test_what_is_no_json_is_refused_before_anything_is_sent(self, start: Start) -> None:
         transport = start()
         with pytest.raises(ValueError, match="cannot be sent as JSON"):
             transport.send_request("m", {"a": object()})
         assert [message["method"] for message in call(transport, "received")] == ["tools/call"]
 
     def test_before_connecting_there_is_no_connection_nor_after_disconnecting_which_may_be_done_twice(
-        self, start: Callable[..., StdioTransport]
+        self, start: Start
     ) -> None:
         ended = start()
         ended.disconnect()
@@ -242,7 +235,7 @@ class TestRequests:
 class TestCrash:
     @pytest.mark.parametrize("moment", ["before_answer", "mid_line"])
     def test_a_crash_during_a_request_is_an_error_that_says_how_the_server_ended(
-        self, start: Callable[..., StdioTransport], moment: str
+        self, start: Start, moment: str
     ) -> None:
         transport = start(faults=[{"tool": "echo", "crash": moment, "exit_code": 7, "stderr_flood": 160}])
         with pytest.raises(RuntimeError, match="the server ended during tools/call: exited with code 7") as crash:
@@ -252,12 +245,12 @@ class TestCrash:
         assert "e" * 79 in str(crash.value), "its last words on stderr"
 
     @posix
-    def test_a_signal_is_named(self, start: Callable[..., StdioTransport]) -> None:
+    def test_a_signal_is_named(self, start: Start) -> None:
         transport = start(faults=[{"tool": "echo", "crash": "before_answer", "signal": int(signal.SIGSEGV)}])
         with pytest.raises(RuntimeError, match="killed by SIGSEGV"):
             call(transport, "echo", text="x")
 
-    def test_all_that_were_under_way_fail(self, start: Callable[..., StdioTransport]) -> None:
+    def test_all_that_were_under_way_fail(self, start: Start) -> None:
         transport = start(faults=[{"on": "hang", "hang": True}, {"on": "crash", "crash": "before_answer"}])
         with ThreadPoolExecutor(3) as pool:
             waiting = [pool.submit(transport.send_request, "hang") for _ in range(3)]
@@ -270,20 +263,18 @@ class TestCrash:
                 with pytest.raises(ServerCrashed):
                     future.result(PATIENCE)
 
-    def test_an_answer_that_was_written_before_the_crash_counts(self, start: Callable[..., StdioTransport]) -> None:
+    def test_an_answer_that_was_written_before_the_crash_counts(self, start: Start) -> None:
         transport = start(faults=[{"tool": "echo", "crash": "after_answer"}])
         assert call(transport, "echo", text="last words") == "last words"
 
-    def test_after_a_crash_a_request_says_why_there_is_no_connection(
-        self, start: Callable[..., StdioTransport]
-    ) -> None:
+    def test_after_a_crash_a_request_says_why_there_is_no_connection(self, start: Start) -> None:
         transport = start(faults=[{"tool": "echo", "crash": "after_answer", "exit_code": 3}])
         call(transport, "echo", text="x")
         assert wait_until(lambda: not transport.is_connected())
         with pytest.raises(RuntimeError, match="exited with code 3; call connect"):
             transport.send_request("ping")
 
-    def test_a_server_that_closes_its_output_is_lost(self, start: Callable[..., StdioTransport]) -> None:
+    def test_a_server_that_closes_its_output_is_lost(self, start: Start) -> None:
         transport = start(faults=[{"on": "ping", "close_stdout": True}])
         transport.send_request("ping")
         with pytest.raises(RuntimeError, match=r"has ended|ended during"):

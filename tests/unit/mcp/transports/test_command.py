@@ -25,7 +25,7 @@ from gaia.mcp.transports.command import (
     withheld,
 )
 from gaia.mcp.transports.fork_server import MARK_VARIABLE
-from tests.unit.mcp.transports.conftest import SECRET, Json, Listener, call, posix
+from tests.unit.mcp.transports.conftest import SECRET, Json, Listener, Start, call, posix
 
 
 class TestCommandLine:
@@ -230,9 +230,7 @@ class TestEnvironment:
         monkeypatch.setenv("LANG", "C.UTF-8")
         monkeypatch.setenv("TERM", "dumb")
 
-    def test_a_server_inherits_what_programs_need_and_none_of_our_secrets(
-        self, start: Callable[..., StdioTransport]
-    ) -> None:
+    def test_a_server_inherits_what_programs_need_and_none_of_our_secrets(self, start: Start) -> None:
         environment = self.environment_of(start())
         assert SECRET not in environment.values()
         for name in ("PATH", "HOME", "LANG", "TERM"):
@@ -240,10 +238,7 @@ class TestEnvironment:
         assert {name for name in environment if not is_install_setting(name)} <= {*INHERITED, MARK_VARIABLE}
 
     def test_proxies_and_package_indexes_reach_it_and_their_passwords_no_output(
-        self,
-        start: Callable[..., StdioTransport],
-        fault_server: Callable[..., dict[str, Any]],
-        monkeypatch: pytest.MonkeyPatch,
+        self, start: Start, fault_server: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A server that is installed when it starts needs them, and prints them when it cannot be."""
         proxy, index = f"http://me:{SECRET}@proxy.example:3128", f"https://me:{SECRET}@index.example/simple"
@@ -260,16 +255,16 @@ class TestEnvironment:
         assert environment["UV_INDEX_URL"] == index
         assert "UV_PUBLISH_TOKEN" not in environment
 
-    def test_it_inherits_everything_if_that_is_asked_for(self, start: Callable[..., StdioTransport]) -> None:
+    def test_it_inherits_everything_if_that_is_asked_for(self, start: Start) -> None:
         environment = self.environment_of(start({"inherit_env": True}))
         assert os.environ.items() - {("PWD", "")} <= environment.items()
 
-    def test_what_is_configured_comes_on_top(self, start: Callable[..., StdioTransport]) -> None:
+    def test_what_is_configured_comes_on_top(self, start: Start) -> None:
         environment = self.environment_of(start({"env": {"API_TOKEN": SECRET, "LANG": "tlh"}}))
         assert (environment["API_TOKEN"], environment["LANG"]) == (SECRET, "tlh")
 
     def test_exported_shell_functions_are_code_and_stay_here(
-        self, start: Callable[..., StdioTransport], monkeypatch: pytest.MonkeyPatch
+        self, start: Start, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("TERM", "() { echo pwned; }")
         assert "TERM" not in self.environment_of(start())

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 
 import psutil
 import pytest
@@ -21,7 +20,7 @@ from gaia.mcp.transports import StdioTransport
 from gaia.mcp.transports.fork_server import ForkServer, fork_server
 from gaia.mcp.transports.reaped_process import _request
 from tests.servers.processes import is_alive
-from tests.unit.mcp.transports.conftest import Configure, call, linux
+from tests.unit.mcp.transports.conftest import Configure, Start, call, linux
 from tests.waiting import PATIENCE, wait_until
 
 
@@ -58,9 +57,7 @@ class TestProcess:
             assert fork_server.pid == pid
         assert fork_server.pid is None
 
-    def test_servers_that_are_started_at_once_have_the_same(
-        self, fault_server: Configure, start: Callable[..., StdioTransport]
-    ) -> None:
+    def test_servers_that_are_started_at_once_have_the_same(self, fault_server: Configure, start: Start) -> None:
         servers = [StdioTransport(**fault_server()) for _ in range(8)]
         threads = [threading.Thread(target=server.connect) for server in servers]
         for thread in threads:
@@ -156,13 +153,13 @@ class TestWholeProcess:
         code = "import sys; from gaia.mcp.transports import fork_server_process as f; f.main(int(sys.argv[1]))"
         monkeypatch.setattr("gaia.mcp.transports.fork_server._ARGUMENTS", ["-c", code])
 
-    def test_a_server_that_leaves(self, start: Callable[..., StdioTransport]) -> None:
+    def test_a_server_that_leaves(self, start: Start) -> None:
         transport = start(child="daemon")
         (pid,) = call(transport, "children")
         transport.disconnect()
         assert not psutil.pid_exists(pid)
 
-    def test_servers_that_stay(self, quick: None, start: Callable[..., StdioTransport]) -> None:
+    def test_servers_that_stay(self, quick: None, start: Start) -> None:
         transports = [start(ignore_eof=True, ignore_sigterm=True, child="escaped") for _ in range(2)]
         pids = [pid for transport in transports for pid in call(transport, "children")]
         for transport in transports:
@@ -177,7 +174,7 @@ class TestWholeProcess:
         os.chmod(program, 0o700)
         assert not StdioTransport(program, []).connect()
 
-    def test_a_reaper_that_is_killed(self, start: Callable[..., StdioTransport]) -> None:
+    def test_a_reaper_that_is_killed(self, start: Start) -> None:
         transport = start()
         process = psutil.Process(call(transport, "pid"))
         reaper = process.parent()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,9 +21,8 @@ from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.transports import StdioTransport, guard_process
 from gaia.mcp.transports.direct_process import HostGuard, host_guard
 from gaia.mcp.transports.fork_server import MARK_VARIABLE
-from gaia.mcp.transports.stdio_channel import StdioChannel
 from tests.servers.processes import is_alive
-from tests.unit.mcp.transports.conftest import Configure, Listener, direct, posix
+from tests.unit.mcp.transports.conftest import Configure, Listener, OpenChannel, direct, posix
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = posix
@@ -175,7 +174,7 @@ class TestEnding:
 
     @posix
     def test_it_is_unknown_if_the_application_reaps_our_children(
-        self, open_channel: Callable[..., tuple[StdioChannel, Listener]], monkeypatch: pytest.MonkeyPatch
+        self, open_channel: OpenChannel, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def gone(*_: object) -> None:
             raise ChildProcessError

@@ -24,6 +24,7 @@ from tests.waiting import PATIENCE, wait_until
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no non-blocking pipes; there the thread writes")
 
 MEGABYTE = 1024 * 1024
+MakeWriter = Callable[..., PipeWriter]
 
 
 class Pipe:
@@ -126,7 +127,7 @@ def broken() -> threading.Event:
 
 
 @pytest.fixture
-def make_writer(pipe: Pipe, broken: threading.Event) -> Iterator[Callable[..., PipeWriter]]:
+def make_writer(pipe: Pipe, broken: threading.Event) -> Iterator[MakeWriter]:
     writers = []
 
     def make(max_pending: int = 10_000, on_broken: Callable[[], None] = broken.set) -> PipeWriter:
@@ -140,7 +141,7 @@ def make_writer(pipe: Pipe, broken: threading.Event) -> Iterator[Callable[..., P
 
 
 @pytest.fixture
-def writer(make_writer: Callable[..., PipeWriter]) -> PipeWriter:
+def writer(make_writer: MakeWriter) -> PipeWriter:
     return make_writer()
 
 
@@ -283,9 +284,7 @@ class TestInterruption:
 
 
 class TestLimits:
-    def test_more_than_may_wait_is_refused_until_there_is_room(
-        self, make_writer: Callable[..., PipeWriter], pipe: Pipe
-    ) -> None:
+    def test_more_than_may_wait_is_refused_until_there_is_room(self, make_writer: MakeWriter, pipe: Pipe) -> None:
         writer = make_writer(max_pending=3)
         writer.send(Frame(b"x" * (2 * MEGABYTE) + b"\n"))
         waiting = [writer.send(Frame(b"small\n")) for _ in range(5)]
@@ -300,9 +299,7 @@ class TestLimits:
 
 
 class TestBrokenPipe:
-    def test_it_is_reported_once_and_later_calls_are_not_sent(
-        self, make_writer: Callable[..., PipeWriter], pipe: Pipe
-    ) -> None:
+    def test_it_is_reported_once_and_later_calls_are_not_sent(self, make_writer: MakeWriter, pipe: Pipe) -> None:
         reports: list[str] = []
         reported = threading.Event()
 
@@ -396,7 +393,7 @@ class CtrlC:
 @pytest.mark.skipif(sys.gettrace() is not None, reason="an interrupt inside of a tracer leaves the tracer's lock taken")
 @pytest.mark.parametrize("round_", range(3))
 def test_interrupts_at_any_moment_leave_no_frame_after_half_a_frame_and_nothing_locked(
-    make_writer: Callable[..., PipeWriter], pipe: Pipe, round_: int
+    make_writer: MakeWriter, pipe: Pipe, round_: int
 ) -> None:
     writer = make_writer()
     pipe.read_in_background()

@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,16 +20,17 @@ from gaia.mcp.transports import StdioTransport
 from gaia.mcp.transports.direct_process import host_guard
 from gaia.mcp.transports.fork_server import fork_server
 from gaia.mcp.transports.process import ending_of
-from gaia.mcp.transports.stdio_channel import StdioChannel
 from tests.servers.processes import is_alive
 from tests.servers.state_file import read_state
 from tests.unit.mcp.transports.conftest import (
     PATIENCE,
     PRELUDE,
     Configure,
-    Host,
     Json,
     Listener,
+    OpenChannel,
+    RunHost,
+    Start,
     both_parents,
     call,
     end,
@@ -59,7 +59,7 @@ class TestStarting:
 
     @both_parents
     @posix
-    def test_a_server_leads_a_session_and_group_of_its_own(self, start: Callable[..., StdioTransport]) -> None:
+    def test_a_server_leads_a_session_and_group_of_its_own(self, start: Start) -> None:
         """So that Ctrl-C in our terminal does not reach it."""
         pid = call(start(), "pid")
         assert os.getpgid(pid) == os.getsid(pid) == pid
@@ -109,9 +109,7 @@ class TestEnding:
         assert str(ending) == text
         assert ending.clean is (ending.exit_code == 0)
 
-    def test_there_is_none_while_the_server_runs(
-        self, open_channel: Callable[..., tuple[StdioChannel, Listener]]
-    ) -> None:
+    def test_there_is_none_while_the_server_runs(self, open_channel: OpenChannel) -> None:
         channel, _ = open_channel()
         assert channel.ending(0.0) is None
         assert channel.is_alive()
@@ -125,26 +123,19 @@ def test_a_signal_without_a_name_is_a_number() -> None:
 class TestShutdown:
     """The sequence of the specification: end of input, SIGTERM, SIGKILL."""
 
-    def test_a_good_server_leaves_at_the_end_of_its_input(
-        self, open_channel: Callable[..., tuple[StdioChannel, Listener]], tmp_path: Path
-    ) -> None:
+    def test_a_good_server_leaves_at_the_end_of_its_input(self, open_channel: OpenChannel, tmp_path: Path) -> None:
         channel, _ = open_channel(state_file=tmp_path / "state")
         assert channel.close(PATIENCE) == Ending(exit_code=0)
         assert read_state(tmp_path / "state").ends == ("eof",)
 
     @posix
-    def test_one_that_stays_is_sent_sigterm_after_its_grace(
-        self, open_channel: Callable[..., tuple[StdioChannel, Listener]], tmp_path: Path
-    ) -> None:
+    def test_one_that_stays_is_sent_sigterm_after_its_grace(self, open_channel: OpenChannel, tmp_path: Path) -> None:
         channel, _ = open_channel(ignore_eof=True, state_file=tmp_path / "state")
         assert channel.close(0.1) == Ending(signal="SIGTERM")
 
     @posix
     def test_one_that_survives_sigterm_is_killed(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        open_channel: Callable[..., tuple[StdioChannel, Listener]],
-        tmp_path: Path,
+        self, monkeypatch: pytest.MonkeyPatch, open_channel: OpenChannel, tmp_path: Path
     ) -> None:
         # The server has to come to run within it, or it is killed before it hears of SIGTERM.
         monkeypatch.setattr("gaia.mcp.transports.process._TERMINATE_SECONDS", 1.0)
@@ -154,9 +145,7 @@ class TestShutdown:
         assert read_state(state_file).ends[-1] == "sigterm"
 
     @posix
-    def test_one_that_has_been_stopped_hears_sigterm_all_the_same(
-        self, open_channel: Callable[..., tuple[StdioChannel, Listener]]
-    ) -> None:
+    def test_one_that_has_been_stopped_hears_sigterm_all_the_same(self, open_channel: OpenChannel) -> None:
         channel, _ = open_channel()
         assert channel.pid is not None
         os.kill(channel.pid, signal.SIGSTOP)
@@ -168,9 +157,7 @@ class TestShutdown:
         assert process._TERMINATE_SECONDS == 5.0
         assert base._DEFAULT_GRACE == 2.0
 
-    def test_one_that_has_ended_already_is_only_cleaned_up_after(
-        self, open_channel: Callable[..., tuple[StdioChannel, Listener]]
-    ) -> None:
+    def test_one_that_has_ended_already_is_only_cleaned_up_after(self, open_channel: OpenChannel) -> None:
         channel, listener = open_channel()
         channel.popen.kill()
         assert listener.ended.wait(PATIENCE)
@@ -181,9 +168,7 @@ class TestShutdown:
     @pytest.mark.parametrize("keeps_pipes", [False, True], ids=["", "holding the pipes"])
     @pytest.mark.parametrize("child", ["same_group", "own_session", "daemon"])
     @posix
-    def test_what_it_started_ends_with_it(
-        self, start: Callable[..., StdioTransport], child: str, keeps_pipes: bool
-    ) -> None:
+    def test_what_it_started_ends_with_it(self, start: Start, child: str, keeps_pipes: bool) -> None:
         transport = start(child=child, child_keeps_pipes=keeps_pipes)
         (pid,) = call(transport, "children")
         assert is_alive(pid)
@@ -194,15 +179,13 @@ class TestShutdown:
 @posix
 @both_parents
 class TestHostDies:
-    def test_when_it_is_killed_its_servers_die_even_those_that_want_to_stay(
-        self, run_host: Callable[..., Host]
-    ) -> None:
+    def test_when_it_is_killed_its_servers_die_even_those_that_want_to_stay(self, run_host: RunHost) -> None:
         host = run_host("connect(); wait()", {}, {"ignore_sigterm": True}, {"ignore_eof": False})
         facts = host.hear()
         host.kill()
         assert end(*facts["servers"], facts["guard"])
 
-    def test_so_does_what_they_started(self, run_host: Callable[..., Host]) -> None:
+    def test_so_does_what_they_started(self, run_host: RunHost) -> None:
         script = """
 connect()
 responses = [transport.send_request("tools/call", {"name": "children"}) for transport in transports]
@@ -217,13 +200,13 @@ wait()
         assert end(*servers, *grandchildren)
 
     @pytest.mark.parametrize("ending", ["os._exit(3)", "sys.exit()", "os.kill(os.getpid(), signal.SIGTERM)"])
-    def test_when_it_ends_without_a_goodbye_they_die_too(self, run_host: Callable[..., Host], ending: str) -> None:
+    def test_when_it_ends_without_a_goodbye_they_die_too(self, run_host: RunHost, ending: str) -> None:
         host = run_host(f"connect(); {ending}")
         facts = host.hear()
         host.wait()
         assert end(*facts["servers"], facts["guard"])
 
-    def test_what_makes_a_host_leave_does_not_make_its_guard_leave(self, run_host: Callable[..., Host]) -> None:
+    def test_what_makes_a_host_leave_does_not_make_its_guard_leave(self, run_host: RunHost) -> None:
         host = run_host("connect(); wait()")
         facts = host.hear()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -231,9 +214,7 @@ wait()
         host.kill()
         assert end(*facts["servers"], facts["guard"])
 
-    def test_a_guard_that_was_killed_is_replaced_by_one_that_knows_all_servers(
-        self, run_host: Callable[..., Host]
-    ) -> None:
+    def test_a_guard_that_was_killed_is_replaced_by_one_that_knows_all_servers(self, run_host: RunHost) -> None:
         script = """
 last = transports.pop()
 connect()
@@ -275,7 +256,7 @@ for line in sys.stdin:
 class TestFork:
     """A forked child has copies of everything, and no right to any of it."""
 
-    def test_the_child_gets_a_clear_error_and_the_parent_goes_on(self, run_host: Callable[..., Host]) -> None:
+    def test_the_child_gets_a_clear_error_and_the_parent_goes_on(self, run_host: RunHost) -> None:
         script = """
 connect()
 transport = transports[0]
@@ -298,7 +279,7 @@ transport.disconnect()
         assert host.hear() == {"error": None, "connected": True}
         assert host.wait() == 0
 
-    def test_nothing_that_the_child_writes_reaches_the_server_nor_any_file(self, run_host: Callable[..., Host]) -> None:
+    def test_nothing_that_the_child_writes_reaches_the_server_nor_any_file(self, run_host: RunHost) -> None:
         script = """
 connect()
 transport = transports[0]
@@ -322,9 +303,7 @@ transport.disconnect()
         assert set(facts["sizes"]) == {0}
         assert host.wait() == 0
 
-    def test_the_child_may_start_a_server_of_its_own_with_a_guard_of_its_own(
-        self, run_host: Callable[..., Host]
-    ) -> None:
+    def test_the_child_may_start_a_server_of_its_own_with_a_guard_of_its_own(self, run_host: RunHost) -> None:
         script = """
 connect()
 child = os.fork()
@@ -344,7 +323,7 @@ wait()
         host.kill()
         assert end(*parents["servers"], parents["guard"])
 
-    def test_a_child_that_lives_on_does_not_hide_the_death_of_its_parent(self, run_host: Callable[..., Host]) -> None:
+    def test_a_child_that_lives_on_does_not_hide_the_death_of_its_parent(self, run_host: RunHost) -> None:
         script = """
 connect()
 child = os.fork()

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -21,12 +21,10 @@ from gaia.mcp.transports.fork_server import fork_server
 from gaia.mcp.transports.reaped_process import ReapedPopen, ReapedProcess
 from gaia.mcp.transports.stdio_channel import StdioChannel
 from tests.servers.processes import is_alive, wait_for_end
-from tests.unit.mcp.transports.conftest import Host, Listener, call, end, linux
+from tests.unit.mcp.transports.conftest import Listener, RunHost, Start, call, end, linux
 from tests.waiting import PATIENCE
 
 pytestmark = linux
-
-Start = Callable[..., StdioTransport]
 
 
 def process_of(transport: StdioTransport) -> ReapedProcess:
@@ -62,7 +60,7 @@ class TestEscapes:
         transport.disconnect()
         assert not psutil.pid_exists(pid)
 
-    def test_it_ends_with_its_host(self, run_host: Callable[..., Host]) -> None:
+    def test_it_ends_with_its_host(self, run_host: RunHost) -> None:
         script = """
 connect()
 say(servers=json.loads(transports[0].send_request("tools/call", {"name": "children"})["result"]["content"][0]["text"]))

@@ -7,7 +7,6 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 from gaia.mcp.errors import MCPError, ServerCrashed, StartFailed
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.transports import StdioTransport
-from gaia.mcp.transports.stdio_channel import StderrTail, StdioChannel
+from gaia.mcp.transports.stdio_channel import StderrTail
 from gaia.runtime.redaction import Redactor
 from tests.memory import measured_memory
 from tests.unit.mcp.transports.conftest import (
@@ -28,6 +27,8 @@ from tests.unit.mcp.transports.conftest import (
     SECRET,
     Configure,
     Listener,
+    OpenChannel,
+    Start,
     both_parents,
     call,
     direct,
@@ -58,17 +59,17 @@ class TestStarting:
 
 
 class TestOutput:
-    def test_an_answer_with_windows_line_ends_in_tiny_pieces(self, start: Callable[..., StdioTransport]) -> None:
+    def test_an_answer_with_windows_line_ends_in_tiny_pieces(self, start: Start) -> None:
         transport = start(line_ending="\r\n", faults=[{"tool": "echo", "chunk_size": 3}])
         assert call(transport, "echo", text="größer") == "größer"
 
     @pytest.mark.parametrize("size", [100_000, 8 * MEGABYTE])
-    def test_large_messages_go_both_ways(self, start: Callable[..., StdioTransport], size: int) -> None:
+    def test_large_messages_go_both_ways(self, start: Start, size: int) -> None:
         transport = start()
         text = "ä" * (size // 2)
         assert call(transport, "echo", text=text) == text
 
-    def test_several_large_messages_at_once(self, start: Callable[..., StdioTransport]) -> None:
+    def test_several_large_messages_at_once(self, start: Start) -> None:
         transport = start()
         with ThreadPoolExecutor(4) as pool:
             texts = [letter * MEGABYTE for letter in "abcd"]
@@ -114,9 +115,7 @@ class TestEnding:
         channel.close(0.0)
 
     @posix
-    def test_a_crash_is_noticed_although_a_child_holds_the_output_open(
-        self, start: Callable[..., StdioTransport]
-    ) -> None:
+    def test_a_crash_is_noticed_although_a_child_holds_the_output_open(self, start: Start) -> None:
         transport = start(
             child="own_session", child_keeps_pipes=True, faults=[{"tool": "echo", "crash": "before_answer"}]
         )
@@ -126,10 +125,7 @@ class TestEnding:
     @posix
     @pytest.mark.parametrize("awaited", [True, False])
     def test_what_a_child_writes_later_is_waited_for_once_and_if_it_may_be_an_answer(
-        self,
-        awaited: bool,
-        open_channel: Callable[..., tuple[StdioChannel, Listener]],
-        monkeypatch: pytest.MonkeyPatch,
+        self, awaited: bool, open_channel: OpenChannel, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         waited = 0.3 if awaited else PATIENCE
         monkeypatch.setattr("gaia.mcp.transports.stdio_channel._DRAIN_SECONDS", waited)
@@ -147,10 +143,7 @@ class TestEnding:
     @direct
     @posix
     def test_closing_does_not_wait_for_ever_for_what_cannot_be_killed(
-        self,
-        open_channel: Callable[..., tuple[StdioChannel, Listener]],
-        monkeypatch: pytest.MonkeyPatch,
-        caplog: pytest.LogCaptureFixture,
+        self, open_channel: OpenChannel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         """Another user's process, say, that got the server's output. Its readers end when it does."""
         channel, _ = open_channel(child="own_session", child_keeps_pipes=True)
@@ -171,7 +164,7 @@ class TestWedged:
     """A server that reads no more."""
 
     @pytest.fixture
-    def wedged(self, quick: None, start: Callable[..., StdioTransport]) -> StdioTransport:
+    def wedged(self, quick: None, start: Start) -> StdioTransport:
         transport = start(faults=[{"on": "ping", "stop_reading": True}])
         transport.send_request("ping")
         transport.timeout = 0.3

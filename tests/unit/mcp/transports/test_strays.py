@@ -14,16 +14,15 @@ import pytest
 
 from gaia.mcp.transports import StdioTransport, process
 from gaia.mcp.transports.process import tree_memory
-from gaia.mcp.transports.stdio_channel import StdioChannel
 from tests.servers.processes import is_alive
-from tests.unit.mcp.transports.conftest import Listener, both_parents, direct, linux, posix
+from tests.unit.mcp.transports.conftest import Listener, OpenChannel, both_parents, direct, linux, posix
 from tests.waiting import PATIENCE
 
 
 @direct
 @posix
 def test_what_only_starts_while_the_others_are_ended_is_ended_too(
-    open_channel: Callable[..., tuple[StdioChannel, Listener]], monkeypatch: pytest.MonkeyPatch
+    open_channel: OpenChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, _ = open_channel(child="own_session")
     late: list[subprocess.Popen[bytes]] = []
@@ -147,7 +146,7 @@ def clock_reading(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 @pytest.mark.process
 @both_parents
 def test_a_server_with_all_that_it_has_started(
-    parent: str, nothing_remembered: None, open_channel: Callable[..., tuple[StdioChannel, Listener]]
+    parent: str, nothing_remembered: None, open_channel: OpenChannel
 ) -> None:
     channel, _ = open_channel(child="own_session")
     assert channel.pid is not None
