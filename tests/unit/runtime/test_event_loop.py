@@ -16,44 +16,31 @@ class Task:
 BACKOFF, COOLDOWN, HEALTH = Task(), Task(), Task()
 
 
-def test_there_is_no_deadline_at_first() -> None:
-    assert Timers().next_deadline() is None
-    assert Timers().due(1e9) == []
-
-
-def test_the_next_deadline_is_the_earliest_of_all() -> None:
+def test_the_next_deadline_is_the_earliest_of_all_and_what_comes_due_is_taken_once() -> None:
     timers = Timers()
-    timers.set(Timer.HEALTH, 30.0, HEALTH)
+    assert timers.next_deadline() is None
+    assert timers.due(1e9) == []
+    timers.set(Timer.COOLDOWN, 30.0, COOLDOWN)
     assert timers.next_deadline() == 30.0
-    timers.set(Timer.BACKOFF, 10.0, BACKOFF)
-    assert timers.next_deadline() == 10.0
-
-
-def test_what_comes_due_is_taken_once() -> None:
-    timers = Timers()
     timers.set(Timer.HEALTH, 10.0, HEALTH)
-    timers.set(Timer.COOLDOWN, 10.5, COOLDOWN)
+    assert timers.next_deadline() == 10.0
     assert timers.due(9.9) == []
     assert timers.due(10.0) == [HEALTH]
     assert timers.due(10.0) == []
-    assert timers.due(11.0) == [COOLDOWN]
+    assert timers.due(30.5) == [COOLDOWN]
     assert timers.next_deadline() is None
 
 
-def test_a_timer_that_is_set_again_counts_from_then() -> None:
+def test_a_timer_that_is_set_again_counts_from_then_until_it_is_cancelled() -> None:
     timers = Timers()
-    timers.set(Timer.HEALTH, 10.0, HEALTH)
-    timers.set(Timer.HEALTH, 20.0, HEALTH)
+    for deadline in (10.0, 20.0):
+        timers.set(Timer.HEALTH, deadline, HEALTH)
     assert timers.due(15.0) == []
     assert timers.due(20.0) == [HEALTH]
-
-
-def test_a_cancelled_timer_does_not_come_due() -> None:
-    timers = Timers()
-    timers.set(Timer.HEALTH, 10.0, HEALTH)
+    timers.set(Timer.HEALTH, 30.0, HEALTH)
     timers.cancel(Timer.HEALTH, Timer.BACKOFF)
     assert timers.next_deadline() is None
-    assert timers.due(20.0) == []
+    assert timers.due(40.0) == []
 
 
 class TestLoop:

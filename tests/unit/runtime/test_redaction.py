@@ -27,27 +27,17 @@ secrets = st.lists(st.text(min_size=4, max_size=12), max_size=5)
 
 class TestWhatIsSecret:
     @pytest.mark.parametrize(
-        "name",
+        ("name", "value", "is_secret"),
         [
-            "API_TOKEN",
-            "api_key",
-            "PASSWORD",
-            "Db_Pass",
-            "AUTHORIZATION",
-            "AWS_SECRET_ACCESS_KEY",
-            "COOKIE",
-            "SENTRY_DSN",
+            *((name, "abcd", True) for name in ("API_TOKEN", "api_key", "PASSWORD", "Db_Pass", "AUTHORIZATION")),
+            *((name, "abcd", True) for name in ("AWS_SECRET_ACCESS_KEY", "COOKIE", "SENTRY_DSN")),
+            pytest.param("MODE", "12345678", True, id="anything long enough to be one"),
+            # What is too short to be told from other text.
+            *(("TZ", "UTC", False), ("MODE", "1234567", False), ("API_TOKEN", "abc", False), ("KEY", "", False)),
         ],
     )
-    def test_what_a_secret_sounding_name_holds(self, name: str) -> None:
-        assert secret_values({name: "abcd"}) == ["abcd"]
-
-    def test_anything_long_enough_to_be_one(self) -> None:
-        assert secret_values({"MODE": "12345678"}) == ["12345678"]
-
-    @pytest.mark.parametrize(("name", "value"), [("TZ", "UTC"), ("MODE", "1234567"), ("API_TOKEN", "abc"), ("KEY", "")])
-    def test_not_what_is_too_short_to_be_told_from_other_text(self, name: str, value: str) -> None:
-        assert secret_values({name: value}) == []
+    def test_what_a_variable_holds(self, name: str, value: str, is_secret: bool) -> None:
+        assert secret_values({name: value}) == [value] * is_secret
 
 
 class TestWhatIsSecretInAUrl:
@@ -126,20 +116,18 @@ class TestMasking:
         text = quoted(secret)
         assert Redactor([secret])(f"<{text}>") == f"<{text[0]}***{text[-1]}>"
 
-    def test_every_occurrence_is_masked(self) -> None:
-        redact = Redactor(["hunter2", "swordfish"])
-        assert redact("hunter2 and swordfish and hunter2") == "*** and *** and ***"
-
-    def test_text_without_secrets_is_left_alone(self) -> None:
-        assert Redactor(["hunter2"])("hunter1") == "hunter1"
-        assert Redactor()("hunter2") == "hunter2"
-
-    def test_a_secret_within_a_longer_one_leaves_nothing_of_the_longer(self) -> None:
-        assert Redactor(["abcd", "xxabcdyy", ""])("xxabcdyy abcd") == "*** ***"
-
-    def test_a_secret_is_no_pattern(self) -> None:
-        redact = Redactor(["a.*(b"])
-        assert redact("a.*(b, aXX(b") == "***, aXX(b"
+    @pytest.mark.parametrize(
+        ("secrets", "text", "shown"),
+        [
+            pytest.param(["hunter2", "swordfish"], "hunter2 swordfish hunter2", "*** *** ***", id="every occurrence"),
+            pytest.param(["hunter2"], "hunter1", "hunter1", id="a text without secrets"),
+            pytest.param([], "hunter2", "hunter2", id="no secrets"),
+            pytest.param(["abcd", "xxabcdyy", ""], "xxabcdyy abcd", "*** ***", id="a secret within a longer one"),
+            pytest.param(["a.*(b"], "a.*(b, aXX(b", "***, aXX(b", id="a secret is no pattern"),
+        ],
+    )
+    def test_of_texts(self, secrets: list[str], text: str, shown: str) -> None:
+        assert Redactor(secrets)(text) == shown
 
     def test_each_line_of_a_secret_is_one(self) -> None:
         key = "-----BEGIN KEY-----\nMIIEvQIBADAN\nend\n-----END KEY-----\n"
@@ -155,12 +143,10 @@ class TestMasking:
             # The mask itself may complete a secret such as "**ab"; what was there before it is gone.
             assert secret not in masked.split("***") or "***" in secret
 
-    def test_the_longest_secret_is_measured_in_bytes(self) -> None:
+    def test_the_longest_secret_is_measured_in_bytes_and_none_is_in_its_repr(self) -> None:
         assert Redactor(["abcd", "日本語"]).longest == len("%E6%97%A5%E6%9C%AC%E8%AA%9E")
         assert Redactor(["abcd"]).longest == 4
         assert Redactor().longest == 0
-
-    def test_repr_shows_no_secrets(self) -> None:
         assert repr(Redactor(["hunter2"])) == "Redactor(…)"
 
 
