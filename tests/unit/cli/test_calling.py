@@ -19,14 +19,22 @@ def demo(configure: Configure, demo_server: Json) -> None:
     configure(demo=demo_server)
 
 
-@pytest.mark.parametrize("words", [["a=1", "b=2.5"], ['{"a": 1, "b": 2.5}']])
-def test_arguments_are_assignments_or_one_object(words: list[str], demo: None, invoke: Invoke) -> None:
-    result = invoke("call", "demo", "add", *words)
-    assert (result.exit_code, result.stdout, result.stderr) == (0, '{"sum": 3.5}\n', "")
-
-
-def test_the_schema_decides_what_is_a_string(demo: None, invoke: Invoke) -> None:
-    assert invoke("call", "demo", "echo", "text=5").stdout == "5\n"
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        (["add", "a=1", "b=2.5"], '{"sum": 3.5}\n'),
+        (["add", '{"a": 1, "b": 2.5}'], '{"sum": 3.5}\n'),
+        (["echo", "text=5"], "5\n"),
+        (["echo", "@arguments.json"], "# A note\n"),
+        (["echo", "text=@note.md"], "# A note\n"),
+    ],
+    ids=["assignments", "one object", "a string by the schema", "a file with the object", "a file with a text"],
+)
+def test_arguments(words: list[str], printed: str, demo: None, invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "arguments.json").write_text('{"text": "# A note"}')
+    (tmp_path / "note.md").write_text("# A note")
+    result = invoke("call", "demo", *words)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, printed, "")
 
 
 def test_json_is_the_result_as_the_server_sent_it(demo: None, invoke_json: Invoke) -> None:
@@ -37,21 +45,18 @@ def test_json_is_the_result_as_the_server_sent_it(demo: None, invoke_json: Invok
     }
 
 
-def test_an_error_of_the_tool_is_printed_apart_and_fails(demo: None, invoke: Invoke) -> None:
-    result = invoke("call", "demo", "fail", "message=out of paper")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "out of paper" in result.stderr
-
-
-def test_an_error_of_a_tool_in_a_sandbox_says_that_it_is_in_one(
-    configure: Configure, demo_server: Json, invoke: Invoke
+@pytest.mark.parametrize("sandboxed", [False, True])
+def test_an_error_of_the_tool_is_printed_apart_and_says_that_it_is_in_a_sandbox(
+    sandboxed: bool, configure: Configure, demo_server: Json, invoke: Invoke
 ) -> None:
-    require("bubblewrap")
-    configure(demo={**demo_server, "sandbox": {"read": [sys.prefix, str(Path(__file__).parents[3])]}})
+    if sandboxed:
+        require("bubblewrap")
+        demo_server["sandbox"] = {"read": [sys.prefix, str(Path(__file__).parents[3])]}
+    configure(demo=demo_server)
     result = invoke("call", "demo", "fail", "message=out of paper")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "out of paper" in result.stderr
-    assert "It runs in a sandbox" in result.stderr
+    assert ("It runs in a sandbox" in result.stderr) is sandboxed
 
 
 def test_arguments_that_the_server_refuses_are_explained(demo: None, failed: Told) -> None:
@@ -67,16 +72,14 @@ def test_a_crash_says_that_the_server_may_have_acted(demo: None, failed: Told) -
     assert "Traceback" not in error
 
 
-def test_a_failed_call_is_json_too(demo: None, invoke: Invoke) -> None:
-    result = invoke("call", "demo", "crash", "--json")
-    assert result.exit_code == 1
-    assert json.loads(result.stdout)["error_type"] == "server_crashed"
-
-
-def test_the_timeout_ends_the_call(demo: None, invoke: Invoke) -> None:
-    result = invoke("call", "demo", "sleep", "seconds=60", "--timeout", "0.2", "--json")
-    assert result.exit_code == 1
-    assert json.loads(result.stdout)["error_type"] == "timeout"
+@pytest.mark.parametrize(
+    ("words", "error_type"),
+    [(["crash"], "server_crashed"), (["sleep", "seconds=60", "--timeout", "0.2"], "timeout")],
+    ids=["a crash", "the timeout, which ends the call"],
+)
+def test_a_failed_call_is_json_too(words: list[str], error_type: str, demo: None, invoke: Invoke) -> None:
+    result = invoke("call", "demo", *words, "--json")
+    assert (result.exit_code, json.loads(result.stdout)["error_type"]) == (1, error_type)
 
 
 def test_an_unknown_tool_is_a_usage_error_that_lists_the_known_ones(demo: None, refused: Told) -> None:
@@ -115,29 +118,35 @@ def test_a_disabled_server_that_is_named_is_called(configure: Configure, invoke:
 
 
 @pytest.mark.parametrize(
-    ("block", "shown"),
+    ("result", "shown"),
     [
-        ({"type": "text", "text": "a\x1b[2Jb\nc"}, "ab\nc\n"),
-        ({"type": "image", "data": "AAAA", "mimeType": "image/png"}, "[image, image/png, 3 bytes]\n"),
-        ({"type": "audio", "data": "AAAA"}, "[audio, of unknown type, 3 bytes]\n"),
-        ({"type": "resource_link", "uri": "file:///a", "name": "a"}, "[resource file:///a]\n"),
-        ({"type": "resource", "resource": {"uri": "a:b", "text": "inside"}}, "inside\n"),
-        ({"type": "resource", "resource": {"uri": "a:b", "blob": "AAAA"}}, "[resource a:b]\n"),
-        ({"type": "hologram", "x": 1}, '{"type": "hologram", "x": 1}\n'),
-        ("no block", '"no block"\n'),
+        (
+            {
+                "content": [
+                    {"type": "text", "text": "a\x1b[2Jb\nc"},
+                    {"type": "image", "data": "AAAA", "mimeType": "image/png"},
+                    {"type": "audio", "data": "AAAA"},
+                    {"type": "resource_link", "uri": "file:///a", "name": "a"},
+                    {"type": "resource", "resource": {"uri": "a:b", "text": "inside"}},
+                    {"type": "resource", "resource": {"uri": "a:b", "blob": "AAAA"}},
+                    {"type": "hologram", "x": 1},
+                    "no block",
+                ]
+            },
+            (
+                "ab\nc\n[image, image/png, 3 bytes]\n[audio, of unknown type, 3 bytes]\n[resource file:///a]\n"
+                'inside\n[resource a:b]\n{"type": "hologram", "x": 1}\n"no block"\n'
+            ),
+        ),
+        ({"content": [], "structuredContent": {"answer": 42}}, '{\n  "answer": 42\n}\n'),
     ],
+    ids=["each kind of content", "structured content stands in for text"],
 )
-def test_each_kind_of_content_is_readable(
-    block: Any, shown: str, configure: Configure, invoke: Invoke, fault_server: FaultServer
+def test_a_result_is_readable(
+    result: Json, shown: str, configure: Configure, invoke: Invoke, fault_server: FaultServer
 ) -> None:
-    configure(it=fault_server(faults=[{"tool": "echo", "result": {"content": [block]}}]))
-    assert invoke("call", "it", "echo", "text=x").stdout == shown
-
-
-def test_structured_content_stands_in_for_text(configure: Configure, invoke: Invoke, fault_server: FaultServer) -> None:
-    result = {"content": [], "structuredContent": {"answer": 42}}
     configure(it=fault_server(faults=[{"tool": "echo", "result": result}]))
-    assert json.loads(invoke("call", "it", "echo", "text=x").stdout) == {"answer": 42}
+    assert invoke("call", "it", "echo", "text=x").stdout == shown
 
 
 def test_progress_is_a_bar_for_who_looks_and_nothing_for_a_pipe(
@@ -148,13 +157,6 @@ def test_progress_is_a_bar_for_who_looks_and_nothing_for_a_pipe(
     assert "━" in screen.text
     assert screen.text.endswith("slept 0.3 s\n")
     assert (piped.stdout, piped.stderr) == ("slept 0.3 s\n", "")
-
-
-@pytest.mark.parametrize("words", [["@arguments.json"], ["text=@note.md"]])
-def test_arguments_may_come_from_a_file(words: list[str], demo: None, invoke: Invoke, tmp_path: Path) -> None:
-    (tmp_path / "arguments.json").write_text('{"text": "# A note"}')
-    (tmp_path / "note.md").write_text("# A note")
-    assert invoke("call", "demo", "echo", *words).stdout == "# A note\n"
 
 
 FORM = {
@@ -197,15 +199,11 @@ class TestQuestionsOfTheServer:
         assert screen.exit_code == 130
         assert "Traceback" not in screen.text
 
-    def test_are_declined_without_a_terminal(self, invoke: Invoke) -> None:
-        result = invoke("call", "it", "client_answers")
-        assert result.exit_code == 0
-        assert '"action": "decline"' in result.stdout
-        assert "asked a question, which was declined" in " ".join(result.stderr.split())
-
-    def test_are_declined_for_programs(self, invoke: Invoke) -> None:
-        result = invoke("call", "it", "client_answers", "--json")
-        assert "decline" in json.loads(result.stdout)["content"][0]["text"]
+    @pytest.mark.parametrize("options", [[], ["--json"]], ids=["without a terminal", "for programs"])
+    def test_are_declined(self, options: list[str], invoke: Invoke) -> None:
+        result = invoke("call", "it", "client_answers", *options)
+        text = json.loads(result.stdout)["content"][0]["text"] if options else result.stdout
+        assert (result.exit_code, '"action": "decline"' in text) == (0, True)
         assert "asked a question, which was declined" in " ".join(result.stderr.split())
 
 
@@ -239,11 +237,13 @@ def test_resources_are_listed_with_a_command_to_read_one(feature: None, invoke: 
     assert hint == "Read one: gaia mcp read feature demo://greeting"
 
 
-def test_programs_get_them_in_the_words_of_the_protocol(feature: None, invoke_json: Invoke) -> None:
+def test_programs_get_resources_and_prompts_in_the_words_of_the_protocol(feature: None, invoke_json: Invoke) -> None:
     document = invoke_json("resources", "feature")
-    assert document["resources"][0]["mimeType"] == "text/plain"
-    assert document["resourceTemplates"] == []
+    assert (document["resources"][0]["mimeType"], document["resourceTemplates"]) == ("text/plain", [])
     assert invoke_json("read", "feature", "demo://greeting")["contents"][0]["text"].startswith("Hello")
+    (prompt,) = invoke_json("prompts", "feature")["prompts"]
+    assert prompt["arguments"][0]["required"] is True
+    assert invoke_json("prompt", "feature", "greet", "name=Ann")["messages"][0]["role"] == "user"
 
 
 def test_a_server_may_know_no_templates(configure: Configure, invoke: Invoke, fault_server: FaultServer) -> None:
@@ -261,9 +261,8 @@ def test_a_server_may_know_no_templates(configure: Configure, invoke: Invoke, fa
 
 
 def test_a_text_is_printed_without_what_a_terminal_acts_on(read: Read) -> None:
-    assert read([{"uri": "a:b", "text": "a\x1b[2Jb"}, {"uri": "a:c", "blob": "AAAA"}]).stdout == (
-        "ab\n[data, of unknown type, 3 bytes]\n"
-    )
+    contents = [{"uri": "a:b", "text": "a\x1b[2Jb"}, {"uri": "a:c", "blob": "AAAA"}]
+    assert read(contents).stdout == "ab\n[data, of unknown type, 3 bytes]\n"
 
 
 @pytest.mark.parametrize(
@@ -305,12 +304,6 @@ def test_prompts_are_listed_with_their_arguments(feature: None, invoke: Invoke) 
         "    name      required  Who is greeted",
         "    language  optional  Language of the greeting; English by default",
     ]
-
-
-def test_programs_get_prompts_in_the_words_of_the_protocol(feature: None, invoke_json: Invoke) -> None:
-    (prompt,) = invoke_json("prompts", "feature")["prompts"]
-    assert prompt["arguments"][0]["required"] is True
-    assert invoke_json("prompt", "feature", "greet", "name=Ann")["messages"][0]["role"] == "user"
 
 
 def test_a_prompt_is_filled_in_with_text(feature: None, invoke: Invoke, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import shlex
 import stat
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,8 +20,19 @@ def saved(home: Path) -> Saved:
     return read
 
 
-def test_the_file_is_named(invoke: Invoke, home: Path) -> None:
+def test_the_file_is_named_and_private_and_the_one_of_the_project_is_preferred(
+    invoke: Invoke, invoke_json: Invoke, home: Path, tmp_path: Path
+) -> None:
     assert str(home / ".gaia" / "mcp_servers.json") in invoke("add", "time", "x").stdout
+    file = tmp_path / "mcp_servers.json"
+    file.write_text("{}")
+    assert invoke_json("add", "git", "x") == {"name": "git", "file": str(file), "replaced": False}
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_the_working_directory_is_absolute(invoke: Invoke, saved: Saved, tmp_path: Path) -> None:
+    invoke("add", "it", "--cwd", "sub", "x")
+    assert saved()["it"]["cwd"] == str(tmp_path / "sub")
 
 
 @pytest.mark.parametrize(
@@ -49,19 +59,6 @@ def test_words_and_options_become_an_entry(words: list[str], entry: Json, invoke
     assert saved() == {"it": entry}
 
 
-def test_the_working_directory_is_absolute(invoke: Invoke, saved: Saved, tmp_path: Path) -> None:
-    invoke("add", "it", "--cwd", "sub", "x")
-    assert saved()["it"]["cwd"] == str(tmp_path / "sub")
-
-
-def test_the_file_is_private_and_the_one_of_the_project_is_preferred(invoke_json: Invoke, tmp_path: Path) -> None:
-    (tmp_path / "mcp_servers.json").write_text("{}")
-    document = invoke_json("add", "time", "x")
-    file = Path(document["file"])
-    assert document == {"name": "time", "file": str(tmp_path / "mcp_servers.json"), "replaced": False}
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-
-
 def test_a_name_that_exists_is_refused_unless_forced(invoke: Invoke, saved: Saved) -> None:
     invoke("add", "time", "old")
     refused = invoke("add", "time", "new")
@@ -83,6 +80,7 @@ def test_a_name_that_exists_is_refused_unless_forced(invoke: Invoke, saved: Save
         (["time", "--timeout", "0", "x"], "timeout"),
         (["time", "--env", "secret-without-a-name", "x"], "expected KEY=VALUE"),
         (["time"], "command"),
+        (["git", "server", "--timeout"], "--timeout"),
     ],
 )
 def test_what_cannot_be_added_is_a_usage_error_and_saves_nothing(
@@ -114,26 +112,20 @@ class TestRemovingFromTwoFiles:
         return configure(time={"command": "global"}), local
 
     def test_the_one_that_counts_is_removed_and_the_other_one_named(
-        self, files: tuple[Path, Path], invoke: Invoke
+        self, files: tuple[Path, Path], invoke: Invoke, invoke_json: Invoke
     ) -> None:
         of_user, of_project = files
-        before = of_user.read_bytes()
+        before = of_user.read_bytes(), of_project.read_bytes()
         said = invoke("remove", "time").stdout
         assert json.loads(of_project.read_text()) == {"mcpServers": {}}
-        assert of_user.read_bytes() == before
+        assert of_user.read_bytes() == before[0]
         assert f"Removed 'time' from {of_project}\n" in said
         assert f"{of_user} has a server 'time' too, which counts now; --everywhere removes it as well" in said
 
-    def test_programs_are_told_the_same(self, files: tuple[Path, Path], invoke_json: Invoke) -> None:
-        of_user, of_project = map(str, files)
-
-        assert invoke_json("remove", "time") == {
-            "name": "time",
-            "file": of_project,
-            "files": [of_project],
-            "still_in": of_user,
-        }
-        assert invoke_json("remove", "time") == {"name": "time", "file": of_user, "files": [of_user], "still_in": None}
+        of_project.write_bytes(before[1])
+        for file, still_in in ((str(of_project), str(of_user)), (str(of_user), None)):
+            removed = {"name": "time", "file": file, "files": [file], "still_in": still_in}
+            assert invoke_json("remove", "time") == removed
 
     def test_it_is_removed_from_both_if_that_is_wanted(self, files: tuple[Path, Path], invoke_json: Invoke) -> None:
         of_user, of_project = files
@@ -203,59 +195,65 @@ class TestNamedFiles:
         assert list(tmp_path.iterdir()) == []
 
 
-class TestUrls:
-    @pytest.mark.parametrize(
-        ("words", "said"),
-        [
-            ([], "give the command that starts the server, or --url"),
-            (["--url", "https://x", "run"], "a command makes no sense together with --url"),
-            (["--url", "https://x", "--env", "A=b"], "--env makes no sense together with a URL"),
-            (["--url", "https://x", "--cwd", "a"], "--cwd makes no sense together with a URL"),
-            (["--url", "https://x", "--sandbox"], "--sandbox makes no sense together with a URL"),
-            (["run", "--header", "A: b"], "--header makes no sense together with a command"),
-            (["--url", "https://x", "--header", "sesame"], "expected NAME:VALUE"),
-        ],
-    )
-    def test_what_does_not_go_together_is_refused(self, invoke: Invoke, words: Any, said: str) -> None:
-        result = invoke("add", "web", *words)
-        assert result.exit_code == 2
-        assert said in " ".join(result.output.replace("│", " ").split())
-        assert "sesame" not in result.output
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "give the command that starts the server, or --url"),
+        (["--url", "https://x", "run"], "a command makes no sense together with --url"),
+        (["--url", "https://x", "--env", "A=b"], "--env makes no sense together with a URL"),
+        (["--url", "https://x", "--cwd", "a"], "--cwd makes no sense together with a URL"),
+        (["--url", "https://x", "--sandbox"], "--sandbox makes no sense together with a URL"),
+        (["run", "--header", "A: b"], "--header makes no sense together with a command"),
+        (["--url", "https://x", "--header", "sesame"], "expected NAME:VALUE"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(refused: Told, words: list[str], said: str) -> None:
+    error = refused("add", "web", *words)
+    assert said in " ".join(error.replace("│", " ").split())
+    assert "sesame" not in error
 
 
-def test_tools_may_be_allowed_and_denied(invoke: Invoke, saved: Saved) -> None:
-    result = invoke("add", "files", "--allow", "read_*", "--allow", "list", "--deny", "read_secret", "uvx x")
+def test_what_was_saved_is_shown_without_values_of_variables_and_with_the_tools_that_are_denied(
+    invoke: Invoke, saved: Saved
+) -> None:
+    tools = ("--allow", "read_*", "--allow", "list", "--deny", "read_secret")
+    shown = invoke("add", "files", *tools, "--env", "API_TOKEN=hush-hush", "uvx 'a b'").stdout
     assert saved()["files"]["enabledTools"] == ["read_*", "list"]
     assert saved()["files"]["disabledTools"] == ["read_secret"]
-    assert 'disabledTools: ["read_secret"]' in result.stdout
+    assert 'disabledTools: ["read_secret"]' in shown
+    assert "  runs: uvx 'a b'" in shown
+    assert "hush-hush" not in shown
 
 
-def test_what_was_saved_is_shown(invoke: Invoke) -> None:
-    result = invoke("add", "time", "--env", "API_TOKEN=hush-hush", "uvx 'a b'")
-    assert "  runs: uvx 'a b'" in result.stdout
-    assert "hush-hush" not in result.stdout
+OPTION, PROGRAM = "there is no option -", "there is no program named 'uvx server'"
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("words", "said", "hint"),
     [
-        (["git", "server", "--repository", "a b"], "gaia mcp add git -- server --repository 'a b'"),
-        (["--env", "A=1", "--force", "git", "npx", "-y", "x"], "gaia mcp add --env A=1 --force git -- npx -y x"),
-        (["--config", "c.json", "git", "npx", "-y"], "gaia mcp add --config c.json git -- npx -y"),
-        (["git", "uvx server", "--repository", "x"], "gaia mcp add git -- uvx server --repository x"),
-        (["git", "uvx 'my server'", "-v"], "gaia mcp add git -- uvx 'my server' -v"),
-        (["git", "don't", "-v"], """gaia mcp add git -- 'don'"'"'t' -v"""),
-        (["--repository", "x"], "`gaia mcp add --help` shows the options."),
-        (["git", "--repository=x"], "`gaia mcp add --help` shows the options."),
+        (["git", "server", "--repository", "a b"], OPTION, "gaia mcp add git -- server --repository 'a b'"),
+        (
+            ["--env", "A=1", "--force", "git", "npx", "-y", "x"],
+            OPTION,
+            "gaia mcp add --env A=1 --force git -- npx -y x",
+        ),
+        (["--config", "c.json", "git", "npx", "-y"], OPTION, "gaia mcp add --config c.json git -- npx -y"),
+        (["git", "uvx server", "--repository", "x"], OPTION, "gaia mcp add git -- uvx server --repository x"),
+        (["git", "uvx 'my server'", "-v"], OPTION, "gaia mcp add git -- uvx 'my server' -v"),
+        (["git", "don't", "-v"], OPTION, """gaia mcp add git -- 'don'"'"'t' -v"""),
+        (["--repository", "x"], OPTION, "`gaia mcp add --help` shows the options."),
+        (["git", "--repository=x"], OPTION, "`gaia mcp add --help` shows the options."),
+        (["git", "uvx server", "--", "-v"], PROGRAM, "gaia mcp add git -- uvx server -v"),
+        (["git", "--", "uvx server", "-v"], PROGRAM, "gaia mcp add git -- uvx server -v"),
+        (["git", "uvx server", "more words"], PROGRAM, "gaia mcp add git -- uvx server 'more words'"),
     ],
 )
-def test_an_unknown_option_is_answered_with_how_to_write_the_command(
-    words: list[str], hint: str, invoke: Invoke, home: Path
+def test_what_is_wrong_is_answered_with_how_to_write_the_command(
+    words: list[str], said: str, hint: str, refused: Told, home: Path
 ) -> None:
-    result = invoke("add", *words)
-    assert result.exit_code == 2
-    assert "there is no option -" in result.stderr
-    assert result.stderr.splitlines()[-1].strip() == hint
+    error = refused("add", *words)
+    assert said in error
+    assert error.splitlines()[-1].strip() == hint
     assert not (home / ".gaia" / "mcp_servers.json").exists()
 
 
@@ -267,26 +265,6 @@ def test_the_command_of_the_hint_is_what_was_meant(invoke: Invoke, saved: Saved)
     assert saved() == {"git": {"command": "server", "args": ["--repository", "a b"]}}
 
 
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [
-        (["git", "uvx server", "--", "-v"], "gaia mcp add git -- uvx server -v"),
-        (["git", "--", "uvx server", "-v"], "gaia mcp add git -- uvx server -v"),
-        (["git", "uvx server", "more words"], "gaia mcp add git -- uvx server 'more words'"),
-    ],
-)
-def test_a_command_line_is_not_the_name_of_a_program(words: list[str], shown: str, invoke: Invoke, home: Path) -> None:
-    result = invoke("add", *words)
-    assert result.exit_code == 2
-    assert "there is no program named 'uvx server'" in result.stderr
-    assert result.stderr.splitlines()[-1].strip() == shown
-    assert not (home / ".gaia" / "mcp_servers.json").exists()
-
-
-def test_an_option_without_its_value_is_told_as_such(invoke: Invoke) -> None:
-    assert "--timeout" in invoke("add", "git", "server", "--timeout").stderr
-
-
 class TestDisabling:
     @pytest.fixture(autouse=True)
     def files(self, configure: Configure, tmp_path: Path) -> None:
@@ -294,24 +272,20 @@ class TestDisabling:
         local = {"mcpServers": {"shared": {"command": "local"}}, "other": True}
         (tmp_path / "mcp_servers.json").write_text(json.dumps(local))
 
-    def test_changes_the_file_that_counts_and_names_it(
+    def test_changes_the_file_that_counts_and_names_it_and_enabling_restores_the_entry(
         self, invoke: Invoke, saved: Saved, home: Path, tmp_path: Path
     ) -> None:
+        before = saved()
         result = invoke("disable", "mine")
-
         assert result.stdout == f"Disabled 'mine' in {home / '.gaia' / 'mcp_servers.json'}\n"
         assert saved() == {"mine": {"command": "x", "note": 1, "disabled": True}, "shared": {"command": "global"}}
+        assert invoke("enable", "mine").exit_code == 0
+        assert saved() == before
 
         result = invoke("disable", "shared")
         local = json.loads((tmp_path / "mcp_servers.json").read_text())
         assert result.stdout == f"Disabled 'shared' in {tmp_path / 'mcp_servers.json'}\n"
         assert local == {"mcpServers": {"shared": {"command": "local", "disabled": True}}, "other": True}
-        assert saved()["shared"] == {"command": "global"}
-
-    def test_enabling_restores_the_entry(self, invoke: Invoke, saved: Saved) -> None:
-        before = saved()
-        invoke("disable", "mine")
-        assert invoke("enable", "mine").exit_code == 0
         assert saved() == before
 
     def test_nothing_is_written_if_it_is_so_already(self, invoke: Invoke, invoke_json: Invoke, home: Path) -> None:

@@ -19,71 +19,72 @@ from gaia.serving.options import UnsafeOptions
 from tests.unit.cli.fixture_types import Configure, Invoke, Told
 
 
-def test_what_to_paste_is_printed(invoke: Invoke) -> None:
+def test_what_to_paste_is_printed_and_a_name_stands_for_an_address_that_is_none(invoke: Invoke) -> None:
     shown = invoke("gateway", "--port", "99", "--print-client-config", "claude")
     entry = json.loads(shown.stdout)["mcpServers"]["gaia"]
     assert entry == {"type": "http", "url": "http://127.0.0.1:99/mcp"}
     assert "mcpServers" in shown.stderr
 
-
-def test_a_name_of_the_gateway_stands_for_an_address_that_is_none(invoke: Invoke) -> None:
     words = ("gateway", "--host", "0.0.0.0", "--clients", "c.json", "--print-client-config", "cursor")
     plain = json.loads(invoke(*words).stdout)["mcpServers"]["gaia"]
     named = json.loads(invoke(*words, "--allow-host", "mcp.example.com").stdout)["mcpServers"]["gaia"]
-    assert plain["url"] == "http://localhost:8765/mcp"
-    assert named["url"] == "http://mcp.example.com:8765/mcp"
+    assert (plain["url"], named["url"]) == ("http://localhost:8765/mcp", "http://mcp.example.com:8765/mcp")
     assert "${env:GAIA_GATEWAY_TOKEN}" in named["headers"]["Authorization"]
 
 
-def test_a_client_that_starts_the_gateway_gets_the_configuration(invoke: Invoke, configure: Configure) -> None:
+def test_a_client_that_starts_the_gateway_gets_the_configuration_and_finds_it_without_the_path(
+    invoke: Invoke, configure: Configure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     file = configure()
     audit = file.with_name("audit.jsonl")
-    shown = invoke("gateway", "--stdio", "--config", file, "--audit", audit, "--print-client-config", "vscode")
 
-    entry = json.loads(shown.stdout)["servers"]["gaia"]
-    assert Path(entry.pop("command")).name == "gaia"
-    assert entry == {
-        "type": "stdio",
-        "args": ["mcp", "gateway", "--stdio", "--config", str(file), "--audit", str(audit)],
-    }
-
-
-def test_a_client_that_starts_the_gateway_finds_it_without_the_path(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def command() -> str:
-        monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-        shown = invoke("gateway", "--stdio", "--print-client-config", "claude")
-        found: str = json.loads(shown.stdout)["mcpServers"]["gaia"]["command"]
+    def printed() -> dict[str, Any]:
+        words = ("gateway", "--stdio", "--config", file, "--audit", audit, "--print-client-config", "vscode")
+        found: dict[str, Any] = json.loads(invoke(*words).stdout)["servers"]["gaia"]
         return found
 
-    assert command() == "gaia"
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    arguments = ["mcp", "gateway", "--stdio", "--config", str(file), "--audit", str(audit)]
+    assert printed() == {"type": "stdio", "command": "gaia", "args": arguments}
     (tmp_path / "gaia").touch()
-    assert command() == str(tmp_path / "gaia")
+    assert printed()["command"] == str(tmp_path / "gaia")
 
 
-@pytest.mark.parametrize("words", [("--host", "0.0.0.0"), ("--host", "::")])
-def test_nothing_is_served_beyond_this_machine_without_clients(
-    words: tuple[str, ...], refused: Told, configure: Configure
+HTTP = ("gateway", "--port", "0")
+
+
+def test_nothing_is_served_beyond_this_machine_without_clients_that_need_tokens(
+    refused: Told, configure: Configure, tmp_path: Path
 ) -> None:
     configure()
-    error = refused("gateway", "--port", "0", *words)
-    assert "say with --clients who may use it" in error
-    assert "add-client" in error
-
-
-def test_nor_with_clients_that_need_no_token(refused: Told, configure: Configure, tmp_path: Path) -> None:
-    configure()
+    for host in ("0.0.0.0", "::"):
+        error = refused(*HTTP, "--host", host)
+        assert "say with --clients who may use it" in error
+        assert "add-client" in error
     clients = tmp_path / "clients.json"
     clients.write_text('{"anonymous": "everything"}')
-    assert "lets in requests without a token" in refused(
-        "gateway", "--port", "0", "--host", "0.0.0.0", "--clients", clients
-    )
+    error = refused(*HTTP, "--host", "0.0.0.0", "--clients", clients)
+    assert "lets in requests without a token" in error
 
 
-def test_options_for_http_mean_nothing_on_stdio(refused: Told, configure: Configure) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gateway", "--stdio", "--port", "0", "--clients", "x"], "--clients, --port"),
+        ([*HTTP, "--name", "a.b"], "name: must be"),
+        ([*HTTP, "--clients", "c.json"], "--clients c.json"),
+        (["gateway", "add-client", "ci", "--profile", "ro", "--clients", "c.json"], "there is no profile 'ro' (write it into the file"),
+    ],
+    ids=[
+        "options for HTTP mean nothing on stdio",
+        "a name that cannot be in ids",
+        "a missing file of clients is made by the command that the error names",
+        "a profile has to be in the file before its clients",
+    ],
+)
+def test_what_is_refused_says_what_to_do(words: list[str], said: str, refused: Told, configure: Configure) -> None:
     configure()
-    assert "--clients, --port" in refused("gateway", "--stdio", "--port", "0", "--clients", "x")
+    assert said in " ".join(refused(*words).split())
 
 
 def test_a_token_is_shown_once_and_kept_as_a_hash(invoke: Invoke, tmp_path: Path) -> None:
@@ -99,32 +100,12 @@ def test_a_token_is_shown_once_and_kept_as_a_hash(invoke: Invoke, tmp_path: Path
     assert json.loads(replaced.stdout)["token"] != token
 
 
-def test_a_name_that_cannot_be_in_ids_is_refused(refused: Told, configure: Configure) -> None:
-    configure()
-    assert "name: must be" in refused("gateway", "--port", "0", "--name", "a.b")
-
-
 def test_without_servers_it_says_so(invoke: Invoke, tmp_path: Path) -> None:
     file = tmp_path / "team.json"
     file.write_text('{"mcpServers": {}}')
     result = invoke("gateway", "--config", file, "--port", "0", "--name", "a.b")
     assert "No servers are configured" in result.stderr
     assert "gaia mcp add" in result.stderr
-
-
-def test_a_profile_has_to_be_in_the_file_before_its_clients(refused: Told, tmp_path: Path) -> None:
-    assert '"profiles": {"read-only"' in refused(
-        "gateway", "add-client", "ci", "--profile", "read-only", "--clients", tmp_path / "clients.json"
-    )
-
-
-def test_a_missing_file_of_clients_is_made_by_the_command_that_the_error_names(
-    refused: Told, configure: Configure, tmp_path: Path
-) -> None:
-    configure()
-    assert f"--clients {tmp_path / 'c.json'}" in " ".join(
-        refused("gateway", "--port", "0", "--clients", tmp_path / "c.json").split()
-    )
 
 
 @pytest.mark.parametrize("module", ["httptools", "prometheus_client", "starlette"])
@@ -149,18 +130,14 @@ def test_values_of_another_form_are_refused(
     option: str, values: list[str], expected: str, refused: Told, configure: Configure
 ) -> None:
     configure()
+    hosts = [f"--allow-host={name}" for name in ("gw.example.com", "gw", "10.0.0.1", "::1", "[fe80::1]")]
+    others = ["--allow-origin=http://localhost:3000", "--trusted-proxy=10.0.0.0/8", "--trusted-proxy=::1"]
+    # The name of the gateway is refused later.
+    assert "name: must be" in refused(*HTTP, "--name", "a.b", *hosts, *others)
     for value in values:
         error = " ".join(refused("gateway", "--port", "0", "--name", "a.b", option, value).split())
         assert expected in error
         assert repr(value) in error
-
-
-def test_names_and_addresses_are_hosts_and_networks_are_proxies(refused: Told, configure: Configure) -> None:
-    configure()
-    hosts = [f"--allow-host={name}" for name in ("gw.example.com", "gw", "10.0.0.1", "::1", "[fe80::1]")]
-    others = ["--allow-origin=http://localhost:3000", "--trusted-proxy=10.0.0.0/8", "--trusted-proxy=::1"]
-    # The name of the gateway is refused later.
-    assert "name: must be" in refused("gateway", "--port", "0", "--name", "a.b", *hosts, *others)
 
 
 def test_an_address_that_is_none_of_this_machine_is_told_with_what_to_write(
@@ -223,20 +200,16 @@ def test_both_files_are_watched_and_applied(file: Path, tmp_path: Path) -> None:
     assert gateway.applied == [["b"], []]
 
 
-def test_an_entry_that_cannot_be_used_is_refused_before_anything_is_changed(file: Path) -> None:
+def test_a_file_that_cannot_be_used_is_refused_before_anything_is_changed(file: Path) -> None:
     gateway = FakeGateway()
     (servers,) = sources_of(file).of(cast("Any", gateway))
     file.write_text('{"mcpServers": {"a": {"command": 3}, "off": {"disabled": true, "command": 3}}}')
     with pytest.raises(ConfigError, match="'a'"):
         servers.load()
-    assert gateway.applied == []
-
-
-def test_a_file_that_is_gone_stops_no_server(file: Path) -> None:
-    (servers,) = sources_of(file).of(cast("Any", FakeGateway()))
     file.unlink()
     with pytest.raises(ConfigError, match="there is no such file"):
         servers.load()
+    assert gateway.applied == []
 
 
 def test_a_project_that_has_changed_has_to_be_trusted_again(home: Path, tmp_path: Path) -> None:

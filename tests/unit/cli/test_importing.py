@@ -54,29 +54,20 @@ def statuses(document: Json) -> dict[str, str]:
     return {entry["name"]: entry["status"] for entry in document["entries"]}
 
 
-def test_all_programs_are_read_and_left_as_they_are(
+NAMES = {"claude-desktop": "desktop", "claude-code": "code", "vscode": "vscode", "cursor": "cursor"}
+
+
+def test_all_programs_are_read_and_left_as_they_are_and_a_dry_run_saves_nothing(
     programs: dict[str, Path], invoke_json: Invoke, saved: Saved
 ) -> None:
     before = {file: file.read_bytes() for file in programs.values()}
-    document = invoke_json("import", "--yes")
-    assert statuses(document) == dict.fromkeys(("desktop", "code", "vscode", "cursor"), "imported")
-    assert saved() == {"desktop": SERVER, "code": SERVER, "vscode": {"command": "x"}, "cursor": SERVER}
-    assert {file: file.read_bytes() for file in programs.values()} == before
-
-
-@pytest.mark.parametrize(
-    ("program", "name"),
-    [("claude-desktop", "desktop"), ("claude-code", "code"), ("vscode", "vscode"), ("cursor", "cursor")],
-)
-def test_one_program_is_read_alone(program: str, name: str, programs: dict[str, Path], invoke_json: Invoke) -> None:
-    assert statuses(invoke_json("import", "--yes", "--from", program)) == {name: "imported"}
-
-
-def test_a_dry_run_says_the_same_and_saves_nothing(
-    programs: dict[str, Path], invoke_json: Invoke, saved: Saved
-) -> None:
     assert statuses(invoke_json("import", "--dry-run", "code")) == {"code": "would import"}
     assert saved() == {}
+    for program, name in NAMES.items():
+        assert statuses(invoke_json("import", "--dry-run", "--from", program)) == {name: "would import"}
+    assert statuses(invoke_json("import", "--yes")) == dict.fromkeys(NAMES.values(), "imported")
+    assert saved() == {"desktop": SERVER, "code": SERVER, "vscode": {"command": "x"}, "cursor": SERVER}
+    assert {file: file.read_bytes() for file in programs.values()} == before
 
 
 def test_what_exists_is_skipped_unless_forced(
@@ -129,12 +120,11 @@ def test_no_text_of_a_file_looks_like_a_line_of_the_report(entry: Json, tmp_path
     assert "imported  bank" in result.output
 
 
-def test_only_named_servers_are_taken(tmp_path: Path, invoke_json: Invoke) -> None:
+def test_only_named_servers_are_taken_and_a_name_that_no_file_has_is_an_error(
+    tmp_path: Path, programs: dict[str, Path], invoke_json: Invoke, refused: Told
+) -> None:
     file = write(tmp_path / "team.json", {"servers": {"a": SERVER, "b": SERVER}})
     assert statuses(invoke_json("import", "--file", file, "b")) == {"b": "imported"}
-
-
-def test_a_name_that_no_file_has_is_an_error(programs: dict[str, Path], refused: Told) -> None:
     assert "did you mean 'desktop'?" in refused("import", "desktp")
 
 
@@ -146,20 +136,16 @@ def test_one_broken_file_does_not_stop_the_others(programs: dict[str, Path], inv
     assert "imported  desktop" in result.stdout
 
 
-@pytest.mark.parametrize("content", [None, "{ oops"])
-def test_a_file_asked_for_has_to_be_readable(content: str | None, tmp_path: Path, invoke: Invoke) -> None:
+def test_a_file_asked_for_has_to_be_readable_and_excludes_a_program(tmp_path: Path, refused: Told) -> None:
     file = tmp_path / "team.json"
-    if content is not None:
-        file.write_text(content)
-    assert invoke("import", "--file", file).exit_code == 2
+    assert "does not exist" in refused("import", "--file", file)
+    file.write_text("{ oops")
+    assert "line 1" in refused("import", "--file", file)
+    assert "--file" in refused("import", "--from", "cursor", "--file", file)
 
 
 def test_nothing_to_import_says_where_it_looked(home: Path, tmp_path: Path, output: Told) -> None:
     assert f"{tmp_path / '.mcp.json'} (does not exist)" in output("import", "--yes")
-
-
-def test_a_program_and_a_file_exclude_each_other(invoke: Invoke) -> None:
-    assert invoke("import", "--from", "cursor", "--file", "x").exit_code == 2
 
 
 @pytest.mark.parametrize("option", ["--dry-run", "--yes"])
@@ -175,7 +161,7 @@ def test_an_entry_without_a_name_does_not_keep_the_others_from_being_imported(
     assert list(saved()) == ([] if option == "--dry-run" else ["aa", "zz"])
 
 
-def translated(tmp_path: Path, entry: Json, file: str = "mcp.json") -> Candidate:
+def translated(tmp_path: Path, entry: Any, file: str = "mcp.json") -> Candidate:
     origin = named_file(write(tmp_path / file, {"mcpServers": {"it": entry}}))
     (candidate,) = candidates(origin) or ()
     return candidate
@@ -224,9 +210,10 @@ def test_vscode_settings_hold_servers_in_a_section(document: Json, home: Path) -
     assert [candidate.name for candidate in candidates(settings) or ()] == ["a"]
 
 
-def test_comments_and_trailing_commas_are_read_over(tmp_path: Path) -> None:
-    text = '{\n  // ours\n  "servers": {"a": {"type": "stdio", "command": "x", "args": ["https://b"],},},\n}'
+def test_a_byte_order_mark_comments_and_trailing_commas_are_read_over(tmp_path: Path) -> None:
+    text = '\ufeff{\n  // ours\n  "servers": {"a": {"type": "stdio", "command": "x", "args": ["https://b"],},},\n}'
     (candidate,) = candidates(named_file(write(tmp_path / "mcp.json", text))) or ()
+    assert candidate.name == "a"
     assert candidate.entry == {"type": "stdio", "command": "x", "args": ["https://b"]}
 
 
@@ -240,18 +227,25 @@ def test_a_file_without_servers_has_none(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("content", "problem"),
     [
-        ("[]", ""),
-        ('"text"', ""),
-        ('{"mcpServers": [{"command": "x"}]}', "mcpServers: "),
-        ('{"mcp": {"servers": "x"}}', "mcp.servers: "),
+        (b"[]", "expected an object like"),
+        (b'"text"', "expected an object like"),
+        (b'{"mcpServers": [{"command": "x"}]}', "mcpServers: expected an object like"),
+        (b'{"mcp": {"servers": "x"}}', "mcp.servers: expected an object like"),
+        (b'{"time": {"command": "uvx"}}', 'its servers do not count, because they are not in "mcpServers"'),
+        (b'{\n  "servers": {"a" 1}\n}', "line 2, column 19"),
+        (b"\xff\xfe", "not usable JSON"),
+        (b"[" * 100_000, "not usable JSON"),
     ],
 )
-def test_servers_of_another_form_are_an_error_that_shows_the_form(text: str, place: str, tmp_path: Path) -> None:
-    file = write(tmp_path / "mcp.json", text)
-    with pytest.raises(ConfigError, match=f"^{re.escape(str(file))}: {place}expected an object like"):
+def test_what_cannot_be_read_is_an_error_with_its_place(content: bytes, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"^{re.escape(str(file))}: {re.escape(problem)}"):
         candidates(named_file(file))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        candidates(named_file(tmp_path))
 
 
 @pytest.mark.parametrize(("key", "implied"), [("httpUrl", {"type": "http"}), ("serverUrl", {})])
@@ -262,57 +256,13 @@ def test_a_url_may_be_called_as_other_programs_call_it(key: str, implied: Json, 
     assert translated(tmp_path, {key: "https://x.example/mcp", "command": "x"}).dropped == [key]
 
 
-def test_servers_outside_of_any_section_are_an_error_that_says_so(tmp_path: Path) -> None:
-    file = write(tmp_path / "mcp.json", {"time": {"command": "uvx"}})
-    with pytest.raises(ConfigError, match='its servers do not count, because they are not in "mcpServers"'):
-        candidates(named_file(file))
-
-
-def test_a_byte_order_mark_is_read_over(tmp_path: Path) -> None:
-    file = tmp_path / "mcp.json"
-    file.write_bytes(b'\xef\xbb\xbf{"servers": {"a": {"command": "x"}}}')
-    assert [candidate.name for candidate in candidates(named_file(file)) or ()] == ["a"]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b'{\n  "servers": {"a" 1}\n}', "line 2, column 19"),
-        (b"\xff\xfe", "not usable JSON"),
-        (b"[" * 100_000, "not usable JSON"),
-    ],
-)
-def test_a_broken_file_is_named_with_the_place(content: bytes, message: str, tmp_path: Path) -> None:
-    file = tmp_path / "mcp.json"
-    file.write_bytes(content)
-
-    with pytest.raises(ConfigError) as caught:
-        candidates(named_file(file))
-
-    assert str(file) in caught.value.message
-    assert message in caught.value.message
-
-
-def test_a_folder_in_place_of_a_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
-        candidates(named_file(tmp_path))
-
-
-def test_keys_that_mean_nothing_here_are_left_out_and_named(tmp_path: Path) -> None:
-    entry = {"command": "x", "timeout": 60000, "autoApprove": ["a"], "disabledTools": ["b"]}
-    candidate = translated(tmp_path, entry)
-    assert candidate.entry == {"command": "x", "disabledTools": ["b"]}
-    assert candidate.dropped == ["timeout", "autoApprove"]
-    assert candidate.problem is None
-
-
-def test_every_key_of_ours_is_taken_over_that_others_do_not_mean_otherwise(tmp_path: Path) -> None:
+def test_keys_of_ours_are_taken_over_and_those_that_mean_nothing_or_otherwise_are_named(tmp_path: Path) -> None:
     entry = {"command": "x", "pinTools": "block", "captureContent": "off", "outputValidation": "error"}
-    candidate = translated(tmp_path, entry)
+    others = {"name": "x", "timeout": 60_000, "auth": {}, "inProcess": 1, "autoApprove": ["a"]}
+    candidate = translated(tmp_path, {**entry, "disabledTools": ["b"], **others})
     assert candidate.problem is None
-    assert candidate.entry == entry
-    meant_otherwise = {"name": "x", "timeout": 5000, "auth": {}, "inProcess": 1}
-    assert translated(tmp_path, {**entry, **meant_otherwise}).dropped == [*meant_otherwise]
+    assert candidate.entry == {**entry, "disabledTools": ["b"]}
+    assert candidate.dropped == [*others]
 
 
 def test_a_sandbox_is_kept_and_one_of_another_form_is_not_dropped(tmp_path: Path) -> None:
@@ -325,24 +275,15 @@ def test_a_sandbox_is_kept_and_one_of_another_form_is_not_dropped(tmp_path: Path
     assert "the key 'filesystem' means nothing here" in refused.problem
 
 
-def test_environment_variables_are_written_our_way(tmp_path: Path) -> None:
-    entry = {"command": "x", "env": {"A": "${env:TOKEN}", "B": "${OTHER:-no}"}, "args": ["--key=${env:KEY}"]}
-    assert translated(tmp_path, entry).entry == {
+def test_variables_are_written_our_way_and_an_input_becomes_one_of_its_own_that_needs_a_value(tmp_path: Path) -> None:
+    env = {"A": "${env:TOKEN}", "B": "${OTHER:-no}", "C": "Bearer ${input:github-token}"}
+    candidate = translated(tmp_path, {"command": "x", "env": env, "args": ["--key=${env:KEY}", "${input:path}"]})
+    assert candidate.entry == {
         "command": "x",
-        "env": {"A": "${TOKEN}", "B": "${OTHER:-no}"},
-        "args": ["--key=${KEY}"],
+        "env": {"A": "${TOKEN}", "B": "${OTHER:-no}", "C": "Bearer ${MCP_INPUT_GITHUB_TOKEN}"},
+        "args": ["--key=${KEY}", "${MCP_INPUT_PATH}"],
     }
-
-
-def test_an_input_becomes_a_variable_that_needs_a_value(tmp_path: Path) -> None:
-    entry = {"type": "http", "url": "https://x", "headers": {"Authorization": "Bearer ${input:github-token}"}}
-    candidate = translated(tmp_path, entry)
-    assert candidate.entry["headers"] == {"Authorization": "Bearer ${MCP_INPUT_GITHUB_TOKEN}"}
-    assert candidate.needs == ["MCP_INPUT_GITHUB_TOKEN"]
-
-
-def test_an_input_never_takes_the_value_of_a_variable_that_exists(tmp_path: Path) -> None:
-    assert translated(tmp_path, {"command": "x", "args": ["${input:path}"]}).needs == ["MCP_INPUT_PATH"]
+    assert sorted(candidate.needs) == ["MCP_INPUT_GITHUB_TOKEN", "MCP_INPUT_PATH"]
 
 
 def test_the_folders_of_editors_are_written_out(home: Path, tmp_path: Path) -> None:
@@ -361,17 +302,13 @@ def test_the_folders_of_editors_are_written_out(home: Path, tmp_path: Path) -> N
         ({"command": "x", "args": ["${env:Program Files}"]}, "means nothing here"),
         ({}, "command: missing"),
         ({"command": "x", "args": "one"}, "args: expected a list"),
+        ("uvx x", ""),
     ],
 )
-def test_what_cannot_be_used_says_why(entry: Json, problem: str, tmp_path: Path) -> None:
+def test_what_cannot_be_used_says_why(entry: Any, problem: str, tmp_path: Path) -> None:
     found = translated(tmp_path, entry).problem
     assert found is not None
     assert problem in found
-
-
-def test_an_entry_that_is_no_object_cannot_be_used(tmp_path: Path) -> None:
-    (candidate,) = candidates(named_file(write(tmp_path / "a.json", {"servers": {"it": "uvx x"}}))) or ()
-    assert candidate.problem is not None
 
 
 VALUES = st.recursive(
@@ -389,17 +326,14 @@ VALUES = st.recursive(
         ('{"a": [1, 2,], "b": {"c": 3,},}', {"a": [1, 2], "b": {"c": 3}}),
         ('{"a": 1, // why\n /* more */ }', {"a": 1}),
         ("[1, /* , ] */ 2]", [1, 2]),
+        *(
+            (json.dumps([text]), [text])
+            for text in ("https://a.b", "/* no comment */", "a,}", "a,]", 'quoted \\" // more', "back\\slash\\\\")
+        ),
     ],
 )
-def test_json_may_have_comments_and_trailing_commas(text: str, value: object) -> None:
+def test_json_may_have_comments_and_trailing_commas_outside_of_strings(text: str, value: object) -> None:
     assert loads_with_comments(text) == value
-
-
-@pytest.mark.parametrize(
-    "string", ["https://example.org", "/* no comment */", "a,}", "a,]", 'quoted \\" // more', "back\\slash\\\\"]
-)
-def test_strings_are_not_touched(string: str) -> None:
-    assert loads_with_comments(json.dumps({"a": [string]})) == {"a": [string]}
 
 
 @given(VALUES)

@@ -13,8 +13,11 @@ from gaia.mcp.client import MCPClientManager
 from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json, ProcessesOf, Told
 
 
-def test_no_servers_is_no_error(output: Told, home: Path) -> None:
+def test_no_servers_is_no_error_and_a_time_to_wait_needs_something_to_wait_for(
+    output: Told, refused: Told, home: Path
+) -> None:
     assert str(home / ".gaia" / "mcp_servers.json") in output("list")
+    assert "--timeout" in refused("list", "--no-connect", "--timeout", "1")
 
 
 def test_each_server_is_shown_with_state_tools_and_source(
@@ -36,12 +39,17 @@ def test_each_server_is_shown_with_state_tools_and_source(
     assert "command: missing" in rows["wrong"]["error"]
 
 
-def test_without_connecting_no_server_is_started(
-    configure: Configure, invoke: Invoke, fault_server: FaultServer, tmp_path: Path
+def test_without_connecting_no_server_is_started_and_a_sandbox_is_shown(
+    configure: Configure, invoke: Invoke, invoke_json: Invoke, fault_server: FaultServer, tmp_path: Path
 ) -> None:
-    configure(one=fault_server(state_file=tmp_path / "state"), off={"command": "x", "disabled": True}, wrong={})
-    shown = invoke("list", "--no-connect").stdout.splitlines()
-    assert [line.split()[:2] for line in shown[1:4]] == [["one", "enabled"], ["off", "disabled"], ["wrong", "invalid"]]
+    one = {**fault_server(state_file=tmp_path / "state"), "sandbox": {"network": True}}
+    configure(one=one, off={"command": "x", "disabled": True}, wrong={})
+    shown = invoke("list", "--no-connect").stdout
+    rows = [line.split()[:2] for line in shown.splitlines()[1:4]]
+    assert rows == [["one", "enabled,"], ["off", "disabled"], ["wrong", "invalid"]]
+    assert "enabled, in a sandbox" in shown
+    rows = invoke_json("list", "--no-connect")["servers"][:2]
+    assert [row["sandbox"] for row in rows] == [{"network": True}, False]
     assert not (tmp_path / "state").exists()
 
 
@@ -58,13 +66,6 @@ def test_each_server_comes_from_the_file_that_counts(configure: Configure, invok
         ("yes", "invalid", str(of_project)),
     ]
     assert rows[3]["error"] == f"{of_project}: disabled: expected a boolean, got a string"
-
-
-def test_a_sandbox_is_shown(configure: Configure, invoke: Invoke) -> None:
-    configure(one={"command": "x", "sandbox": {"network": True}}, two={"command": "x"})
-    assert "enabled, in a sandbox" in invoke("list", "--no-connect").stdout
-    rows = json.loads(invoke("list", "--no-connect", "--json").stdout)["servers"]
-    assert [row["sandbox"] for row in rows] == [{"network": True}, False]
 
 
 def test_servers_start_side_by_side_and_are_stopped(
@@ -125,10 +126,6 @@ class TestServersThatDoNotAnswer:
         assert max(map(len, re.split(r"[\r\n]", last))) <= 40
 
 
-def test_a_time_to_wait_makes_no_sense_where_nothing_is_waited_for(refused: Told) -> None:
-    assert "--timeout" in refused("list", "--no-connect", "--timeout", "1")
-
-
 def test_nothing_is_redrawn_or_coloured_for_a_pipe(configure: Configure, invoke: Invoke, demo_server: Json) -> None:
     configure(demo=demo_server)
     result = invoke("list", "--timeout", "30")
@@ -142,12 +139,19 @@ def test_nothing_is_redrawn_or_coloured_for_a_pipe(configure: Configure, invoke:
 
 
 def test_tools_are_listed_with_description_and_parameters(
-    configure: Configure, invoke: Invoke, demo_server: Json
+    configure: Configure, invoke: Invoke, invoke_json: Invoke, refused: Told, demo_server: Json
 ) -> None:
     configure(demo=demo_server)
     sections = {section.split()[0]: section.splitlines() for section in invoke("tools", "demo").stdout.split("\n\n")}
     assert sections["add"] == ["add", "  Add two numbers.", "    a  number  required", "    b  number  required"]
     assert sections["crash"][2] == "    exit_code  integer  default 1"
+    assert "did you mean 'add'?" in refused("tools", "demo", "ad")
+
+    document = invoke_json("tools", "demo")
+    add = document["tools"][0]
+    assert document["server"] == "demo"
+    assert add["inputSchema"]["required"] == ["a", "b"]
+    assert add["annotations"]["readOnlyHint"] is True
 
 
 LONG_TOOL = {
@@ -182,11 +186,6 @@ def test_an_overview_has_the_beginning_of_long_texts_and_a_named_tool_all_of_the
     assert "short" not in details
 
 
-def test_a_named_tool_has_to_exist(configure: Configure, refused: Told, demo_server: Json) -> None:
-    configure(demo=demo_server)
-    assert "did you mean 'add'?" in refused("tools", "demo", "ad")
-
-
 def test_long_texts_are_folded_on_a_terminal(
     configure: Configure, at_terminal: Invoke, fault_server: FaultServer
 ) -> None:
@@ -202,17 +201,6 @@ def test_denied_tools_are_not_shown(configure: Configure, invoke: Invoke, demo_s
     configure(demo=demo_server | {"disabledTools": ["crash", "f*"]})
     names = [tool["name"] for tool in json.loads(invoke("tools", "demo", "--json").stdout)["tools"]]
     assert names == ["add", "echo", "sleep", "counter"]
-
-
-def test_json_has_the_tools_in_the_words_of_the_protocol(
-    configure: Configure, invoke_json: Invoke, demo_server: Json
-) -> None:
-    configure(demo=demo_server)
-    document = invoke_json("tools", "demo")
-    add = document["tools"][0]
-    assert document["server"] == "demo"
-    assert add["inputSchema"]["required"] == ["a", "b"]
-    assert add["annotations"]["readOnlyHint"] is True
 
 
 @pytest.mark.parametrize("command", [["tools", "evil"], ["list"], ["call", "evil", "nothing"], ["test-client", "evil"]])
@@ -257,20 +245,16 @@ def test_commands_to_type_are_quoted_for_the_shell(
         assert f"gaia mcp approve {shlex.quote(name)}" in " ".join((result.stdout + result.stderr).split())
 
 
-def test_a_server_that_cannot_be_started_says_why(
-    configure: Configure, failed: Told, fault_server: FaultServer
+def test_a_server_that_cannot_be_started_says_why_and_one_without_tools_is_no_error(
+    configure: Configure, failed: Told, output: Told, fault_server: FaultServer
 ) -> None:
-    configure(bad=fault_server(exit_at_start={"code": 7, "stderr": "no licence found"}))
+    configure(
+        bad=fault_server(exit_at_start={"code": 7, "stderr": "no licence found"}), it=fault_server(capabilities={})
+    )
     error = failed("tools", "bad")
-    assert "exited with code 7" in error
-    assert "no licence found" in error
-    assert "gaia mcp test-client bad" in error
-
-
-def test_a_server_without_tools_is_no_error(configure: Configure, invoke: Invoke, fault_server: FaultServer) -> None:
-    configure(it=fault_server(capabilities={}))
-    result = invoke("tools", "it")
-    assert (result.exit_code, result.stdout) == (0, "it offers no tools\n")
+    for said in ("exited with code 7", "no licence found", "gaia mcp test-client bad"):
+        assert said in error
+    assert output("tools", "it") == "it offers no tools\n"
 
 
 def test_a_profile_that_sees_no_server_of_a_gateway_is_told(output: Told, monkeypatch: pytest.MonkeyPatch) -> None:

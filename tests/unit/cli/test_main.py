@@ -30,12 +30,9 @@ from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json, P
 from tests.waiting import PATIENCE, wait_until
 
 
-def test_the_version_is_the_packages() -> None:
+def test_the_version_is_the_packages_and_completion_is_offered_for_the_shell() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.stdout) == (0, f"gaia {__version__}\n")
-
-
-def test_completion_is_offered_for_the_shell() -> None:
     assert "--install-completion" in CliRunner().invoke(app, ["--help"]).stdout
 
 
@@ -61,22 +58,16 @@ def test_what_is_not_needed_is_not_loaded(words: list[str], others: list[str], e
 
 
 @pytest.mark.parametrize("command", ["tools", "remove", "test-client", "call"])
-def test_an_unknown_server_is_a_usage_error_that_lists_the_known_ones(
-    command: str, configure: Configure, refused: Told
+def test_an_unknown_server_is_a_usage_error_that_lists_the_known_ones_and_json_too(
+    command: str, configure: Configure, refused: Told, invoke_json: Invoke
 ) -> None:
     configure(time={"command": "x"}, git={"command": "y"})
-    error = refused(command, "tme", *(["tool"] if command == "call" else []))
+    words = (command, "tme", *(["tool"] if command == "call" else []))
+    error = refused(*words)
     assert "did you mean 'time'?" in error
     assert "Known names: git, time" in error
-
-
-def test_errors_are_json_too(configure: Configure, invoke: Invoke) -> None:
-    configure(time={"command": "x"})
-    result = invoke("tools", "tme", "--json")
-    document = json.loads(result.stdout)
-    assert result.exit_code == 2
-    assert document["error_type"] == "unknown_server"
-    assert document["known"] == ["time"]
+    document = invoke_json(*words)
+    assert (document["error_type"], document["known"]) == ("unknown_server", ["git", "time"])
 
 
 @pytest.mark.parametrize("command", [["list"], ["add", "time", "x"], ["remove", "time"], ["watch"], ["import"]])
@@ -170,10 +161,7 @@ def test_ctrl_c_stops_the_servers(
     configure(it=fault_server(state_file=state, **scenario))
     command = start(*words)
     assert wait_until(lambda: bool(read_state(state).calls if moment == "call" else read_state(state).starts))
-    errors = interrupt(command)
-
-    assert command.returncode == 130
-    assert errors == ""
+    assert (interrupt(command), command.returncode) == ("", 130)
     assert wait_until(lambda: processes_of() == [])
 
 
@@ -184,10 +172,7 @@ def test_ctrl_c_ends_the_demo_with_all_its_processes(start: Start) -> None:
     # The supervised server, the guard, and the server behind the raw pipe.
     assert wait_until(lambda: len(group.children(recursive=True)) >= 3)
     children = group.children(recursive=True)
-    errors = interrupt(command)
-
-    assert command.returncode == 130
-    assert errors == ""
+    assert (interrupt(command), command.returncode) == ("", 130)
     assert psutil.wait_procs(children, timeout=PATIENCE)[1] == []
 
 
@@ -201,12 +186,11 @@ def test_an_unknown_name_comes_with_the_known_ones() -> None:
 
 
 class TestReport:
-    def test_people_get_a_message_and_a_hint_on_standard_error(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_people_get_a_message_and_a_hint_on_standard_error_and_programs_the_facts_too(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert report(CommandFailed("it [red]broke\x1b[2J", hint="Mend it."), Options()) == FAILED
-        written = capsys.readouterr()
-        assert (written.out, written.err) == ("", "Error: it [red]broke\nMend it.\n")
-
-    def test_programs_get_the_facts_too(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert capsys.readouterr() == ("", "Error: it [red]broke\nMend it.\n")
         error = CommandFailed("no", exit_code=7, hint="Mend it.", error_type="broken", known=["a"])
         assert report(error, Options(json=True)) == 7
         written = capsys.readouterr()
@@ -270,10 +254,6 @@ def examples_of(path: tuple[str, ...]) -> list[str]:
     return [line.strip() for line in section.splitlines()]
 
 
-def test_all_commands_are_found() -> None:
-    assert {("mcp", command) for command in COMMANDS} | {("api", "serve")} <= ALL.keys()
-
-
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
 def test_each_command_explains_itself_with_examples_that_can_be_typed(path: tuple[str, ...]) -> None:
     examples = examples_of(path)
@@ -288,14 +268,11 @@ def test_each_command_explains_itself_with_examples_that_can_be_typed(path: tupl
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_shared_options_are_explained(command: str, invoke: Invoke) -> None:
+def test_the_group_lists_its_commands_which_explain_the_shared_options(command: str, invoke: Invoke) -> None:
+    assert {("mcp", command), ("api", "serve")} <= ALL.keys()
+    assert f"\n  {command} " in invoke("--help").stdout.partition("Commands:")[2]
     shown = invoke(command, "--help").stdout
     assert [option for option in ("--config", "--json", "--debug") if option not in shown] == []
-
-
-def test_the_group_lists_its_commands(invoke: Invoke) -> None:
-    listed = invoke("--help").stdout.partition("Commands:")[2]
-    assert [command for command in COMMANDS if f"\n  {command} " not in listed] == []
 
 
 @pytest.mark.parametrize("words", [["--json", "list"], ["list", "--json"]])
@@ -373,12 +350,11 @@ class TestLazyGroups:
         result = CliRunner().invoke(group, words)
         assert (result.stdout, result.exit_code) == (said, 0)
 
-    def test_a_misspelt_command_is_refused_without_an_import(self, group: typer.Typer) -> None:
+    def test_a_misspelt_command_is_refused_without_an_import_and_a_command_loaded_once(
+        self, group: typer.Typer
+    ) -> None:
         result = CliRunner().invoke(group, ["onee"])
-        assert result.exit_code == 2
-        assert "'one'" in result.output
-
-    def test_a_command_is_loaded_once(self, group: typer.Typer) -> None:
+        assert (result.exit_code, "'one'" in result.output) == (2, True)
         commands = typer.main.get_command(group).commands  # type: ignore[attr-defined]
         assert len(commands) == 3
         assert commands["one"] is commands["one"]
@@ -411,14 +387,13 @@ def small_app() -> typer.Typer:
     return app
 
 
-def test_a_part_is_made_of_its_options(small_app: typer.Typer, tmp_path: Path) -> None:
+def test_a_part_is_made_of_its_options_and_those_of_group_and_command_add_up(
+    small_app: typer.Typer, tmp_path: Path
+) -> None:
     file = tmp_path / "c.json"
     file.touch()
     result = CliRunner().invoke(small_app, ["serve", "it", "--port", "7", "--threads", "9", "--config", str(file)])
     assert result.stdout == f"it here 7 9 False False {file}\n"
-
-
-def test_options_of_the_group_and_of_the_command_add_up(small_app: typer.Typer) -> None:
     result = CliRunner().invoke(small_app, ["--trust", "serve", "it", "--json"])
     assert result.stdout == "it here 1 8 True True None\n"
 
@@ -464,11 +439,6 @@ class TestWarnings:
         assert result.stderr.count(warning) == 1
         assert "Warning" not in result.stdout
 
-    def test_completion_says_nothing(self, configure: Configure, capfd: pytest.CaptureFixture[str]) -> None:
-        configure(time={"command": "x", "timout": 5})
-        assert complete_name("t") == ["time"]
-        assert capfd.readouterr() == ("", "")
-
 
 @pytest.mark.parametrize("words", [["list"], ["doctor"], ["watch", "--once"]], ids=" ".join)
 def test_what_is_suggested_without_servers_names_the_same_file(
@@ -480,18 +450,18 @@ def test_what_is_suggested_without_servers_names_the_same_file(
     assert f"gaia mcp add --config {file} time 'uvx mcp-server-time'" in result.output.replace("\n", "")
 
 
-def test_names_of_servers_are_completed(configure: Configure, home: Path) -> None:
-    configure(time={"command": "x"}, timer={"command": "x"}, git={"command": "x"})
+def test_names_of_servers_are_completed_without_a_word(configure: Configure, capfd: pytest.CaptureFixture[str]) -> None:
+    file = configure(time={"command": "x", "timout": 5}, timer={"command": "x"}, git={"command": "x"})
     assert complete_name("ti") == ["time", "timer"]
-    (home / ".gaia" / "mcp_servers.json").write_text("broken")
+    file.write_text("broken")
     assert complete_name("ti") == []
+    assert capfd.readouterr() == ("", "")
 
 
 def test_completion_offers_no_names_that_a_shell_would_act_upon(tmp_path: Path) -> None:
     servers = {name: {"command": "x"} for name in ("good", "g;touch pwned", "g$(id)", "g`id`", "-g", "g h", "g\x1b[2J")}
     (tmp_path / "mcp_servers.json").write_text(json.dumps({"mcpServers": servers}))
-    assert complete_name("g") == ["good"]
-    assert complete_name("") == ["good"]
+    assert complete_name("g") == complete_name("") == ["good"]
 
 
 class TestNames:

