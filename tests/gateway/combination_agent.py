@@ -1,7 +1,5 @@
 """An agent with one of everything that a gateway has to pass on, in either era. Its URIs begin with ``$NAME``."""
 
-from __future__ import annotations
-
 import os
 import threading
 from typing import Any, ClassVar

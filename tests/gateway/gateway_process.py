@@ -1,7 +1,5 @@
 """A gateway as a process of its own: ``gaia mcp gateway``, and requests to it."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """A gateway in the test's own event loop, asked line by line, without HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

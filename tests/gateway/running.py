@@ -1,7 +1,5 @@
 """A gateway, or another ASGI application, served on a free port of this machine in the test's own event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

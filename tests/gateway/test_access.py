@@ -1,7 +1,5 @@
 """Who may do what at a whole gateway: clients of both eras, tokens, profiles, limits and the audit."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

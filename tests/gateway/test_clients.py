@@ -1,7 +1,5 @@
 """The official SDK's client, in both eras, uses servers through the gateway."""
 
-from __future__ import annotations
-
 import pytest
 from mcp import Client, MCPError
 

@@ -4,8 +4,6 @@ The client is the official SDK's. One gateway has the same agent behind it four 
 gateway of its own and uses everything of each server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

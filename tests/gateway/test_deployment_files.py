@@ -1,7 +1,5 @@
 """The files of docs/deployment: checked by the programs that they are for, and by the command that they start."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import re

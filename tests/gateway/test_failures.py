@@ -1,7 +1,5 @@
 """Calls that fail between a gateway and its server: what clients are told, ours and others, and who repeats them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

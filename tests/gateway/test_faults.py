@@ -1,7 +1,5 @@
 """What goes wrong around a gateway that runs: its servers, its clients, and its own end."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """Processes of sessions and clients, behind a gateway that is served for real. All servers are real."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path

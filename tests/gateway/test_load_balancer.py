@@ -1,7 +1,5 @@
 """Two gateways behind HAProxy, with the configuration of the documentation, of which one is killed under load."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

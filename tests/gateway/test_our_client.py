@@ -1,7 +1,5 @@
 """Our own client, in both eras and over both transports, uses a server through a gateway."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator

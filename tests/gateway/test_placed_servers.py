@@ -1,7 +1,5 @@
 """A gateway in front of servers that are placed elsewhere: what their clients see is that of local servers."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Iterator

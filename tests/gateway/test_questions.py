@@ -3,8 +3,6 @@
 `test_combinations.py` has one question at a time, in all combinations.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import runpy

@@ -1,7 +1,5 @@
 """A gateway as a service: signals, the service manager, probes, clients, and files that change while it runs."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """One client of a gateway that runs takes all that it can get. The others, and the probes, go on."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

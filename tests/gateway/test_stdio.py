@@ -1,7 +1,5 @@
 """A gateway on standard input and output, for a client that starts its servers itself."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

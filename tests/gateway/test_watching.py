@@ -1,7 +1,5 @@
 """`gaia mcp list` and `gaia mcp watch` with the URL of a gateway that runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

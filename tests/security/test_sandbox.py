@@ -1,7 +1,5 @@
 """What a hostile server attempts from within its sandbox, by real processes in either engine."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

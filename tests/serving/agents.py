@@ -1,7 +1,5 @@
 """Agents that the tests serve."""
 
-from __future__ import annotations
-
 import os
 import queue
 import subprocess

@@ -1,7 +1,5 @@
 """Starting `gaia mcp serve` and its relatives as real processes, and speaking to them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

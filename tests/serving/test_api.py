@@ -1,7 +1,5 @@
 """Agents as models: the unmodified `openai` client uses them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

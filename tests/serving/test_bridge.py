@@ -1,7 +1,5 @@
 """Several agents at one endpoint."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Clients that others wrote, and our own, use the agent of the documentation."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """An agent that serves MCP while it uses MCP servers itself: neither side takes it down."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

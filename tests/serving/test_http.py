@@ -1,7 +1,5 @@
 """An agent over HTTP: whom it answers, what it refuses, and how it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """An agent on standard input and output: nothing but the protocol gets out, and it ends when it should."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import select

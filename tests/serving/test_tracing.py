@@ -1,7 +1,5 @@
 """One trace through three processes: the calling agent, the served agent, and the served agent's own MCP server."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

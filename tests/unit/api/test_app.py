@@ -1,7 +1,5 @@
 """The routes, in this process and without a network; whole servers and OpenAI's own client are in `tests/serving`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

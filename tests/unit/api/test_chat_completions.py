@@ -1,7 +1,5 @@
 """From the messages of a chat completion to what the agent is asked, and from its answer to the client's."""
 
-from __future__ import annotations
-
 import json
 import typing
 from collections.abc import Callable

@@ -50,20 +50,10 @@ def test_a_value_is_json_unless_the_schema_says_string(value: str, schema: Any, 
     assert resolve(typed(key=schema), f"key={value}") == {"key": expected}
 
 
-def test_a_parameter_that_the_schema_does_not_know_is_json_if_it_can_be() -> None:
-    assert resolve({}, "a=1", "b=x") == {"a": 1, "b": "x"}
-
-
-def test_a_parameter_behind_a_reference_is_understood() -> None:
+def test_a_parameter_may_stand_behind_a_reference_or_be_unknown_and_one_object_is_taken_as_it_is() -> None:
     schema = {"$defs": {"Zone": {"type": "string"}}, **typed(zone={"$ref": "#/$defs/Zone"})}
-    assert resolve(schema, "zone=1") == {"zone": "1"}
-
-
-def test_one_json_object_is_taken_as_it_is() -> None:
+    assert resolve(schema, "zone=1", "a=1", "b=x", "to=@@ann") == {"zone": "1", "a": 1, "b": "x", "to": "@ann"}
     assert arguments.parse(['{"a": "1", "b": [2]}']) == {"a": "1", "b": [2]}
-
-
-def test_no_words_are_no_arguments() -> None:
     assert arguments.parse([]) == {}
 
 
@@ -85,13 +75,11 @@ def test_words_that_are_no_arguments_are_a_usage_error(words: list[str], message
 
 
 class TestFiles:
-    def test_a_file_has_the_object(self, tmp_path: Path) -> None:
-        file = tmp_path / "arguments.json"
-        file.write_text('\ufeff{"a": 1}', encoding="utf-8")
-        assert arguments.parse([f"@{file}"]) == {"a": 1}
-
-    @pytest.mark.parametrize("word", ["-", "@-"])
-    def test_standard_input_has_the_object(self, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("word", ["-", "@-", "@arguments.json"])
+    def test_a_file_or_standard_input_has_the_object(
+        self, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "arguments.json").write_text('\ufeff{"a": "ü"}', encoding="utf-8")
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"a": "\xc3\xbc"}')))
         assert arguments.parse([word]) == {"a": "ü"}
 
@@ -101,9 +89,6 @@ class TestFiles:
         (tmp_path / "count").write_text("5\n")
         given = resolve(schema, f"text=@{tmp_path / 'note.md'}", f"count=@{tmp_path / 'count'}")
         assert given == {"text": "# One\ntwo\n", "count": 5}
-
-    def test_two_signs_are_for_a_value_that_begins_with_one(self) -> None:
-        assert resolve({}, "to=@@ann", "cc=a@b") == {"to": "@ann", "cc": "a@b"}
 
     @pytest.mark.parametrize(
         ("content", "said"),

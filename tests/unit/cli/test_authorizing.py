@@ -1,7 +1,5 @@
 """`gaia mcp login` and `gaia mcp logout`, at a real authorization server."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator
@@ -53,32 +51,23 @@ def pages(mocker: Any) -> Iterator[list[str]]:
 
 
 class TestLogin:
-    def test_opens_the_browser_and_keeps_the_login(self, server: Protected, invoke: Invoke, pages: list[str]) -> None:
+    def test_opens_the_browser_once_and_keeps_the_login_until_the_logout(
+        self, server: Protected, invoke: Invoke, output: Told, failed: Told, invoke_json: Invoke, pages: list[str]
+    ) -> None:
+        assert "gaia mcp login notes" in failed("call", "notes", "who")
+        assert invoke_json("logout", "notes") == {"server": "notes", "forgotten": False}
         result = invoke("login", "notes")
         assert result.exit_code == 0, result.output
         assert "Logged in at notes." in result.stdout
         assert pages[0] in result.stderr
-        called = invoke("call", "notes", "who")
-        assert called.exit_code == 0
-        assert "read write" in called.stdout
-
-    def test_says_so_when_there_is_a_login_already(
-        self, server: Protected, invoke: Invoke, output: Told, pages: list[str]
-    ) -> None:
-        invoke("login", "notes")
+        assert "read write" in output("call", "notes", "who")
         assert "There is a login at notes already; it works." in output("login", "notes")
         assert len(pages) == 1
-
-    def test_another_permission_takes_a_new_login(
-        self, server: Protected, invoke: Invoke, invoke_json: Invoke, pages: list[str]
-    ) -> None:
-        invoke("login", "notes")
-        assert invoke_json("login", "notes", "--scope", "write") == {
-            "server": "notes",
-            "outcome": "logged_in",
-            "new": True,
-        }
-        assert "scope=write" in pages[1]
+        logged_in = invoke_json("login", "notes", "--scope", "write")
+        assert logged_in == {"server": "notes", "outcome": "logged_in", "new": True}
+        assert "scope=write" in pages[1], "another permission takes a new login"
+        assert "Logged out of notes." in output("logout", "notes")
+        assert invoke("call", "notes", "who").exit_code == 1
 
     def test_without_a_browser_only_the_address_is_printed(
         self, server: Protected, invoke: Invoke, pages: list[str]
@@ -89,22 +78,9 @@ class TestLogin:
         assert result.exit_code == 1
         assert "was not finished within" in result.stderr
 
-    def test_a_refusal_is_reported(self, server: Protected, failed: Told, pages: list[str]) -> None:
+    def test_a_refusal_is_reported_and_a_server_that_is_started_here_has_no_login(
+        self, server: Protected, failed: Told, refused: Told, pages: list[str]
+    ) -> None:
         server.accounts.refuses_logins = True
         assert "access_denied" in failed("login", "notes")
-
-    def test_a_server_that_is_started_here_has_no_login(self, server: Protected, refused: Told) -> None:
         assert "there is nothing to log in at" in refused("login", "local")
-
-    def test_other_commands_say_what_to_run(self, server: Protected, failed: Told) -> None:
-        assert "gaia mcp login notes" in failed("call", "notes", "who")
-
-
-class TestLogout:
-    def test_forgets_the_login(self, server: Protected, invoke: Invoke, output: Told, pages: list[str]) -> None:
-        invoke("login", "notes")
-        assert "Logged out of notes." in output("logout", "notes")
-        assert invoke("call", "notes", "who").exit_code == 1
-
-    def test_without_a_login_there_is_nothing_to_forget(self, server: Protected, invoke_json: Invoke) -> None:
-        assert invoke_json("logout", "notes") == {"server": "notes", "forgotten": False}

@@ -121,39 +121,24 @@ def test_both_sides_are_measured_equally_often_and_in_turns() -> None:
     assert changes >= 2 * 20 - 1
 
 
-class TestTakeCalls:
-    @pytest.fixture
-    def spans(self) -> InMemorySpanExporter:
-        return InMemorySpanExporter()
+def test_tool_calls_are_taken_once_in_the_order_in_which_they_ended() -> None:
+    spans, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    tracer = provider.get_tracer("test")
+    with tracer.start_as_current_span("tools/call add", attributes={"gen_ai.tool.name": "add"}) as span:
+        tracer.start_span("tools/call echo").end()
+        tracer.start_span("tools/list").end()
+        span.set_status(StatusCode.ERROR)
+    echo, add = demo.take_calls(spans)
 
-    @pytest.fixture
-    def provider(self, spans: InMemorySpanExporter) -> TracerProvider:
-        provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(spans))
-        return provider
-
-    def test_tool_calls_are_kept_in_the_order_in_which_they_ended(
-        self, provider: TracerProvider, spans: InMemorySpanExporter
-    ) -> None:
-        tracer = provider.get_tracer("test")
-        with tracer.start_as_current_span("tools/call add", attributes={"gen_ai.tool.name": "add"}) as span:
-            tracer.start_span("tools/call echo").end()
-            tracer.start_span("tools/list").end()
-            span.set_status(StatusCode.ERROR)
-        echo, add = demo.take_calls(spans)
-
-        assert (echo["name"], add["name"]) == ("tools/call echo", "tools/call add")
-        assert (add["kind"], add["status"], add["attributes"]) == ("INTERNAL", "ERROR", {"gen_ai.tool.name": "add"})
-        assert isinstance(echo["seconds"], float)
-        assert 0 <= echo["seconds"] < 10
-        about, attributes = demo._span_lines([add])
-        assert about.startswith("span tools/call add, INTERNAL, ")
-        assert attributes == "span attributes gen_ai.tool.name=add"
-
-    def test_each_span_is_taken_once(self, provider: TracerProvider, spans: InMemorySpanExporter) -> None:
-        provider.get_tracer("test").start_span("tools/call echo").end()
-        assert len(demo.take_calls(spans)) == 1
-        assert demo.take_calls(spans) == []
+    assert (echo["name"], add["name"]) == ("tools/call echo", "tools/call add")
+    assert (add["kind"], add["status"], add["attributes"]) == ("INTERNAL", "ERROR", {"gen_ai.tool.name": "add"})
+    assert isinstance(echo["seconds"], float)
+    assert 0 <= echo["seconds"] < 10
+    about, attributes = demo._span_lines([add])
+    assert about.startswith("span tools/call add, INTERNAL, ")
+    assert attributes == "span attributes gen_ai.tool.name=add"
+    assert demo.take_calls(spans) == []
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, refused: Told) -> None:

@@ -2,52 +2,47 @@
 
 import json
 import sys
-from typing import Any
 
 import pytest
 
 from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json, Told
 
 
-def test_a_working_server_has_a_line_for_each_check(configure: Configure, output: Told, demo_server: Json) -> None:
+def test_a_working_server_has_a_line_for_each_check_and_warnings_do_not_fail(
+    configure: Configure, output: Told, demo_server: Json
+) -> None:
     configure(demo=demo_server, other={"command": "nonono"})
     shown = output("doctor", "demo")
     assert shown.startswith("demo works.\n")
     assert shown.count("✓") == 10
-
-
-def test_a_failure_comes_with_its_remedy_and_exit_status_1(configure: Configure, invoke: Invoke) -> None:
-    configure(time={"command": "uvx", "args": ["mcp-server-time"], "env": {"PATH": "/nowhere"}})
-    result = invoke("doctor", "time")
-    assert result.exit_code == 1
-    assert "time does not work." in result.stdout
-    assert "→ uvx comes with uv" in result.stdout
-    assert result.stdout.splitlines()[-1].split(maxsplit=2) == ["-", "versions", "this and what follows: not reached"]
-
-
-def test_warnings_do_not_fail(configure: Configure, output: Told, demo_server: Json) -> None:
     configure(demo=demo_server | {"colour": "red"})
     assert "demo works, with warnings." in output("doctor", "demo")
 
 
+def test_a_failure_comes_with_its_remedy_and_exit_status_1(configure: Configure, invoke: Invoke) -> None:
+    configure(time={"command": "uvx", "args": ["mcp-server-time"], "env": {"PATH": "/nowhere"}})
+    examined, tested = invoke("doctor", "time"), invoke("test-client", "time")
+    assert examined.exit_code == tested.exit_code == 1
+    assert "time does not work." in examined.stdout
+    assert "→ uvx comes with uv" in examined.stdout
+    last = examined.stdout.splitlines()[-1].split(maxsplit=2)
+    assert last == ["-", "versions", "this and what follows: not reached"]
+    assert "the step 'spawn' failed" in tested.stdout
+    assert "uvx comes with uv" in tested.stdout
+
+
 def test_without_a_name_all_are_examined(
-    configure: Configure, invoke: Invoke, invoke_json: Invoke, demo_server: Any
+    configure: Configure, invoke: Invoke, invoke_json: Invoke, refused: Told, demo_server: Json
 ) -> None:
-    configure(demo=demo_server, bad={"command": "nonono"})
-    document = invoke_json("doctor")
-
-    assert document["ok"] is False
-    assert [(server["server"], server["verdict"]) for server in document["servers"]] == [
-        ("demo", "ok"),
-        ("bad", "fail"),
-    ]
-    assert document["servers"][1]["checks"][1]["name"] == "command"
-    assert invoke("doctor").exit_code == 1
-
-
-def test_no_servers_is_no_error(invoke: Invoke, invoke_json: Invoke) -> None:
     assert "No servers are configured" in invoke("doctor").stdout
     assert invoke_json("doctor") == {"ok": True, "servers": []}
+    configure(demo=demo_server, bad={"command": "nonono"})
+    assert "did you mean 'demo'?" in refused("doctor", "dmo")
+    document = invoke_json("doctor")
+    verdicts = [(server["server"], server["verdict"]) for server in document["servers"]]
+    assert (document["ok"], verdicts) == (False, [("demo", "ok"), ("bad", "fail")])
+    assert document["servers"][1]["checks"][1]["name"] == "command"
+    assert invoke("doctor").exit_code == 1
 
 
 def test_entries_that_cannot_be_used_are_examined_too(configure: Configure, invoke_json: Invoke) -> None:
@@ -57,11 +52,6 @@ def test_entries_that_cannot_be_used_are_examined_too(configure: Configure, invo
     assert found["text"]["detail"] == "expected a config dict with a 'command', got a string"
     assert found["yes"]["detail"] == "disabled: expected a boolean, got a string"
     assert "did you mean 'disabledTools'?" in found["key"]["detail"]
-
-
-def test_an_unknown_name_is_a_wrong_command_line(configure: Configure, refused: Told) -> None:
-    configure(demo={"command": "x"})
-    assert "did you mean 'demo'?" in refused("doctor", "dmo")
 
 
 class TestTestClient:
@@ -121,21 +111,11 @@ class TestTestClient:
         assert error in document["error"]
         assert hint in document["hint"]
 
-    def test_a_program_that_is_not_there_fails_at_spawn(self, configure: Configure, invoke: Invoke) -> None:
-        configure(time={"command": "uvx", "args": ["mcp-server-time"], "env": {"PATH": "/nowhere"}})
-        result = invoke("test-client", "time")
-        assert result.exit_code == 1
-        assert "the step 'spawn' failed" in result.stdout
-        assert "uvx comes with uv" in result.stdout
-
-    def test_an_error_is_an_answer_to_a_ping(
-        self, configure: Configure, invoke: Invoke, fault_server: FaultServer
+    def test_a_server_without_tools_works_and_an_error_is_an_answer_to_a_ping(
+        self, configure: Configure, output: Told, fault_server: FaultServer
     ) -> None:
-        configure(it=fault_server(faults=[{"on": "ping", "error": {"code": -32601, "message": "unknown"}}]))
-        assert invoke("test-client", "it").exit_code == 0
-
-    def test_a_server_without_tools_works(self, configure: Configure, output: Told, fault_server: FaultServer) -> None:
-        configure(it=fault_server(capabilities={}))
+        unknown = {"on": "ping", "error": {"code": -32601, "message": "unknown"}}
+        configure(it=fault_server(capabilities={}, faults=[unknown]))
         assert "the server offers no tools" in output("test-client", "it")
 
     def test_what_is_most_likely_a_mistake_is_noted(

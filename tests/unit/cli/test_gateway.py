@@ -1,7 +1,5 @@
 """`gaia mcp gateway` as far as it gets without serving, and its clients; `tests/gateway` runs it."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable
@@ -73,7 +71,10 @@ def test_nothing_is_served_beyond_this_machine_without_clients_that_need_tokens(
         (["gateway", "--stdio", "--port", "0", "--clients", "x"], "--clients, --port"),
         ([*HTTP, "--name", "a.b"], "name: must be"),
         ([*HTTP, "--clients", "c.json"], "--clients c.json"),
-        (["gateway", "add-client", "ci", "--profile", "ro", "--clients", "c.json"], "there is no profile 'ro' (write it into the file"),
+        (
+            ["gateway", "add-client", "ci", "--profile", "ro", "--clients", "c.json"],
+            "there is no profile 'ro' (write it into the file",
+        ),
     ],
     ids=[
         "options for HTTP mean nothing on stdio",

@@ -1,7 +1,5 @@
 """Commands that serve agents, as far as they get without serving, and what they have in common."""
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import os

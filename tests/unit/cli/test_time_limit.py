@@ -34,14 +34,10 @@ def wait() -> None:
 
 
 class TestLimit:
-    def test_the_main_thread_is_interrupted(self) -> None:
-        time_limit.begin(0.01, time.monotonic())
-        with pytest.raises(OutOfTime, match=r"within 0\.01 s"):
-            wait()
-
-    def test_so_it_is_where_the_time_has_passed_before(self) -> None:
-        time_limit.begin(5, time.monotonic() - 10)
-        with pytest.raises(OutOfTime, match="within 5 s"):
+    @pytest.mark.parametrize(("seconds", "passed"), [(0.01, 0), (5, 10)], ids=["then", "at once if it has passed"])
+    def test_the_main_thread_is_interrupted(self, seconds: float, passed: float) -> None:
+        time_limit.begin(seconds, time.monotonic() - passed)
+        with pytest.raises(OutOfTime, match=f"within {seconds} s"):
             wait()
 
     def test_without_one_nothing_happens(self) -> None:

@@ -1,7 +1,5 @@
 """`gaia mcp watch` and `dashboard`, and what is shown of a gateway that runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -28,27 +26,19 @@ from tests.unit.mcp.gateway.operations.test_status import STATUS
 from tests.waiting import PATIENCE, wait_until
 
 
-def test_once_prints_one_table_of_all_servers(
-    configure: Configure, invoke: Invoke, demo_server: Json, fault_server: FaultServer
+def test_once_prints_one_table_of_all_servers_and_a_pipe_gets_one_too(
+    configure: Configure, invoke: Invoke, invoke_json: Invoke, demo_server: Json, fault_server: FaultServer
 ) -> None:
     configure(good=demo_server, bad=fault_server(exit_at_start={"code": 3}), off={"command": "x", "disabled": True})
-    result = invoke("watch", "--once")
-    header, *rows = result.stdout.splitlines()
-    assert result.exit_code == 0
-    assert header.split()[:5] == ["name", "state", "generation", "restarts", "in"]
-    assert [row.split()[:3] for row in rows] == [["good", "ready", "1"], ["bad", "failed", "2"]]
-    assert "exited with code 3" in rows[1]
-
-
-def test_a_pipe_gets_one_table_too(configure: Configure, invoke: Invoke) -> None:
-    configure(bad={"command": "no-such-program-anywhere"})
-    assert len(invoke("watch").stdout.splitlines()) == 2
-
-
-def test_once_as_json_is_one_document(configure: Configure, invoke_json: Invoke, demo_server: Json) -> None:
-    configure(demo=demo_server)
-    (status,) = invoke_json("watch", "--once")["servers"]
-    assert (status["name"], status["state"], status["tool_count"]) == ("demo", "ready", 6)
+    for words in (["watch", "--once"], ["watch"]):
+        result = invoke(*words)
+        header, *rows = result.stdout.splitlines()
+        assert result.exit_code == 0
+        assert header.split()[:5] == ["name", "state", "generation", "restarts", "in"]
+        assert [row.split()[:3] for row in rows] == [["good", "ready", "1"], ["bad", "failed", "2"]]
+        assert "exited with code 3" in rows[1]
+    status, _ = invoke_json("watch", "--once")["servers"]
+    assert (status["name"], status["state"], status["tool_count"]) == ("good", "ready", 6)
     assert min(*status["round_trips"], status["latency_p50"]) > 0
 
 
@@ -139,20 +129,14 @@ def test_it_serves_all_servers_until_it_is_told_to_end(
     assert processes_of() == []
 
 
-def test_an_empty_token_is_refused_with_a_way_out(refused: Told) -> None:
+def test_an_empty_token_a_port_that_is_taken_and_missing_packages_are_explained(
+    refused: Told, failed: Told, hide_package: Callable[[str], None]
+) -> None:
     error = refused("dashboard", "--token", "")
     assert "the token is empty" in error
     assert "Leave --token (or GAIA_DASHBOARD_TOKEN) out" in error
-
-
-def test_a_port_that_is_taken_is_explained(invoke: Invoke) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        result = invoke("dashboard", "--port", taken.getsockname()[1])
-    assert result.exit_code == 1
-    assert "cannot listen" in result.stderr
-
-
-def test_missing_packages_are_named(refused: Told, hide_package: Callable[[str], None]) -> None:
+        assert "cannot listen" in failed("dashboard", "--port", taken.getsockname()[1])
     hide_package("uvicorn")
     assert install_command("dashboard") in refused("dashboard")
 
@@ -233,13 +217,8 @@ def test_one_line_about_the_gateway() -> None:
     assert summary_of(stopping) == "1 of at most 10 sessions, 2 requests under way in them, stopping"
 
 
-def test_rows_are_those_of_the_list() -> None:
-    assert rows_of(STATUS) == [
-        {"name": "it", "state": "ready", "tools": 0, "source": None, "error": None, "waited": None}
-    ]
-
-
-def test_the_tools_of_a_server_at_rest_are_counted() -> None:
+def test_rows_are_those_of_the_list_with_the_tools_of_a_server_at_rest() -> None:
+    row = {"name": "it", "state": "ready", "tools": 0, "source": None, "error": None, "waited": None}
+    assert rows_of(STATUS) == [row]
     at_rest = msgspec.structs.replace(STATUS.servers[0], state=ServerState.EXITED, tool_count=6)
-    [row] = rows_of(msgspec.structs.replace(STATUS, servers=[at_rest]))
-    assert (row["state"], row["tools"]) == ("exited", 6)
+    assert rows_of(msgspec.structs.replace(STATUS, servers=[at_rest])) == [{**row, "state": "exited", "tools": 6}]

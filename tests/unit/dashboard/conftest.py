@@ -1,7 +1,5 @@
 """What the tests of the dashboard's API share."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

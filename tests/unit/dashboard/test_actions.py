@@ -1,7 +1,5 @@
 """Calls from the page: which are made, how they are answered, and what becomes of one when the page goes away."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

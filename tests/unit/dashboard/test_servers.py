@@ -1,7 +1,5 @@
 """The servers on the page: their state and tools now, and what became of them."""
 
-from __future__ import annotations
-
 import json
 import queue
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """How many connections there are, and which of them makes room. See also `test_http_protocol`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Hashable
 

@@ -1,7 +1,5 @@
 """Each check of the guard, in its order, without a network."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Servers in this process: in the main thread until a signal, or on a thread of their own."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import os

@@ -1,7 +1,5 @@
 """Requests that are answered by callbacks pass the same checks as those through ASGI, over real sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

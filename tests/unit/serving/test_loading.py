@@ -1,7 +1,5 @@
 """From `package.module:AgentClass` to an agent."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Whom an HTTP server lets in."""
 
-from __future__ import annotations
-
 import pytest
 
 from gaia.serving.options import HttpOptions, UnsafeOptions

@@ -1,7 +1,5 @@
 """The endpoint of a gateway is such a handler."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, cast
 

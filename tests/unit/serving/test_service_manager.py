@@ -1,7 +1,5 @@
 """What systemd is told, over a socket of the test's own."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Slow and numerous clients of an HTTP server, over real sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

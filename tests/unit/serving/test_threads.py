@@ -1,7 +1,5 @@
 """An agent's synchronous code on threads."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import threading

@@ -1,7 +1,5 @@
 """What the doctor finds out about a sandbox."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

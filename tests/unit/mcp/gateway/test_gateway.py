@@ -1,7 +1,5 @@
 """`Gateway`: starting, stopping, and what is at which path."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Messages of clients: decoding, errors, results as bytes, and log levels."""
 
-from __future__ import annotations
-
 import json
 
 import msgspec

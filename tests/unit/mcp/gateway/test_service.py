@@ -1,7 +1,5 @@
 """The service in its parts; `tests/gateway/test_service.py` runs it as a process."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import signal

@@ -1,7 +1,5 @@
 """A gateway on two descriptors; with signals and a process of its own it is in `tests/gateway`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

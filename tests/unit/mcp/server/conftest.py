@@ -1,7 +1,5 @@
 """Served agents in this process, and requests as the SDK hands them to a server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace

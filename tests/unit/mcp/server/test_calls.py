@@ -1,7 +1,5 @@
 """Questions to the client in the course of a call: which may be asked, and what is carried from round to round."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Who is told of a change, and of which log messages."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """What the span of a served request tells, and what it leaves out; traces through processes are in `tests/serving`."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """What a client gets for each request: the agent's answer, or an error that tells no more than it should."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import json

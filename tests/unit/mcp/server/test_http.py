@@ -1,7 +1,5 @@
 """The application at ``/mcp``, in this process; whole servers are in `tests/serving`."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from typing import Any

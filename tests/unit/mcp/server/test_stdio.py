@@ -1,7 +1,5 @@
 """Lines in and lines out; servers with descriptors, signals and a process of their own are in `tests/serving`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

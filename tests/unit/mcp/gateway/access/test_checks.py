@@ -1,7 +1,5 @@
 """Counts, refused attempts and shares of clients."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The clients file: what it says, what is wrong with it, and how a client is added."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

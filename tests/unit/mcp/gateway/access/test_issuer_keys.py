@@ -1,7 +1,5 @@
 """When an issuer's keys are fetched, how long they are used, and how often a token can cause a fetch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The client of a request, and what a client without a good token is told."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

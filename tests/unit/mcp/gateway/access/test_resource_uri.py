@@ -1,7 +1,5 @@
 """Filters hold for each way that a server may read a URI."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The keys of limits and issuers in the clients file."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

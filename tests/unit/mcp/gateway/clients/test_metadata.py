@@ -1,7 +1,5 @@
 """Headers and ``_meta`` of requests."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """One request of a client until its answer."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, cast
 

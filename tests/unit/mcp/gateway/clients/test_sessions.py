@@ -1,7 +1,5 @@
 """Sessions of clients of the handshake era."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """The rules of Streamable HTTP, without an HTTP server."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

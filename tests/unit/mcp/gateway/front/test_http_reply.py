@@ -1,7 +1,5 @@
 """Responses over HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gaia.mcp.gateway.access.settings import GatewayLimits

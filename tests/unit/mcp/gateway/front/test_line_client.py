@@ -1,7 +1,5 @@
 """A client whose messages come line by line."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """The processes of one server that are not shared, and the handles that name them."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Hashable, Iterator

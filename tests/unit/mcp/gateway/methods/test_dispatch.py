@@ -1,7 +1,5 @@
 """Messages find their handlers; sessions open; servers are discovered."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from unittest.mock import Mock

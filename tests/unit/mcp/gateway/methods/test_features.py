@@ -1,7 +1,5 @@
 """Listing and using tools, prompts and resources, and completion."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast

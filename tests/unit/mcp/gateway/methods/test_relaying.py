@@ -1,7 +1,5 @@
 """Errors of servers, as clients get them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Subscriptions to changes, in both eras."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """What is printed can be read by the clients, and has no token."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 

@@ -1,7 +1,5 @@
 """The page for Prometheus, read with Prometheus' own parser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

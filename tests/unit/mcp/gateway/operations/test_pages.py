@@ -1,7 +1,5 @@
 """The pages of a gateway about itself, without HTTP."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

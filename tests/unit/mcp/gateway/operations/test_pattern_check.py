@@ -1,7 +1,5 @@
 """Which patterns of a clients file are warned of, and when."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

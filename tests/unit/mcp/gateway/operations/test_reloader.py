@@ -1,7 +1,5 @@
 """Files are read again, one time after the other, and what is wrong with them changes nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine

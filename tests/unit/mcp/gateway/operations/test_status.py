@@ -1,7 +1,5 @@
 """What is known of a running gateway."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Requests over all their rounds: progress, questions, parking, every way to end, and all that the engine does."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from typing import Any

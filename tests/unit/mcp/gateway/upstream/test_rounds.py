@@ -1,7 +1,5 @@
 """Calls between two rounds: bounded, and ended without their client. States are sealed, and bound to a request."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from pathlib import Path

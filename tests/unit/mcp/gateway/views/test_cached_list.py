@@ -1,7 +1,5 @@
 """Lists of a server, kept while it restarts."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

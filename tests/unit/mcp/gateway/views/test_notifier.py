@@ -1,7 +1,5 @@
 """Who is told what changes, and what is watched for it."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from typing import Any

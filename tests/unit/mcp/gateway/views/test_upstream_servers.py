@@ -1,7 +1,5 @@
 """The servers behind the gateway."""
 
-from __future__ import annotations
-
 import asyncio
 
 from gaia.mcp.gateway import Gateway

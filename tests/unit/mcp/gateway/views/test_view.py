@@ -1,7 +1,5 @@
 """What clients see: filtered, under names that stay, in lists that are encoded once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable
