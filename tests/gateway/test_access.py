@@ -109,10 +109,7 @@ async def text_of(client: Client, tool: str, **arguments: Any) -> str:
 class TestProfiles:
     async def test_a_client_sees_and_uses_what_its_profile_allows(self, clients: Clients, mode: str) -> None:
         token = clients.add("ann", "reader")
-        async with (
-            running(Gateway(servers(), clients=clients.read())) as url,
-            connected(url, token, mode) as client,
-        ):
+        async with running(Gateway(servers(), clients=clients.read())) as url, connected(url, token, mode) as client:
             assert await names(client) == ["files_read"]
             assert await text_of(client, "files_read", path="a") == "text of a"
             assert (await client.list_prompts()).prompts == []
@@ -121,10 +118,7 @@ class TestProfiles:
 
     async def test_what_is_hidden_does_not_exist(self, clients: Clients, mode: str) -> None:
         token = clients.add("ann", "reader")
-        async with (
-            running(Gateway(servers(), clients=clients.read())) as url,
-            connected(url, token, mode) as client,
-        ):
+        async with running(Gateway(servers(), clients=clients.read())) as url, connected(url, token, mode) as client:
             messages = []
             for tool in ("files_write", "secret_read", "files_nothing"):
                 with pytest.raises(MCPError) as refused:
@@ -418,11 +412,7 @@ class TestLimits:
         clients.file.write_text(json.dumps(document))
         runaway, ann, gate = clients.add("runaway"), clients.add("ann"), Gate()
         gateway = Gateway({"gate": FakeServer("gate", tools=[gate.hold])}, clients=clients.read())
-        async with (
-            running(gateway) as url,
-            connected(url, runaway, mode) as first,
-            connected(url, ann, mode) as second,
-        ):
+        async with running(gateway) as url, connected(url, runaway, mode) as first, connected(url, ann, mode) as second:
             calls = [asyncio.create_task(text_of(first, "gate_hold", who="runaway")) for _ in range(20)]
             await gate.wait_entered()
             async with asyncio.timeout(PATIENCE):

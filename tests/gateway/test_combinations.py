@@ -20,10 +20,7 @@ from tests.gateway.gateway_process import gateway_process
 from tests.serving.served import command, environment, http_server
 from tests.waiting import PATIENCE
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")]
 
 AGENT = "tests.gateway.combination_agent:CombinationAgent"
 

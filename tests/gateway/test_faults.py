@@ -16,14 +16,7 @@ import pytest
 
 from gaia.mcp.gateway.access.clients_file import add_client
 from gaia.mcp.protocol.gateway_answers import FAILURE_KEY
-from tests.gateway.gateway_process import (
-    ACCEPT,
-    INITIALIZE,
-    GatewayProcess,
-    call_headers,
-    gateway_process,
-    tool_call,
-)
+from tests.gateway.gateway_process import ACCEPT, INITIALIZE, GatewayProcess, call_headers, gateway_process, tool_call
 from tests.servers.processes import wait_for_end
 from tests.servers.state_file import read_state
 from tests.waiting import PATIENCE, wait_until

@@ -37,10 +37,7 @@ def greet(context: MCPContext) -> str:
         },
         "how": {
             "method": "sampling/createMessage",
-            "params": {
-                "messages": [{"role": "user", "content": {"type": "text", "text": "Greet"}}],
-                "maxTokens": 5,
-            },
+            "params": {"messages": [{"role": "user", "content": {"type": "text", "text": "Greet"}}], "maxTokens": 5},
         },
         "where": {"method": "roots/list", "params": {}},
     }
@@ -101,10 +98,7 @@ async def served_over_http() -> AsyncIterator[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "revision"), list(zip(MODES, REVISIONS, strict=True)))
 async def test_a_real_server_asks_over_http(mode: str, revision: str) -> None:
-    async with (
-        served_over_http() as url,
-        connected({"url": url, "protocol": revision}, mode, **CALLBACKS) as client,
-    ):
+    async with served_over_http() as url, connected({"url": url, "protocol": revision}, mode, **CALLBACKS) as client:
         if revision == HANDSHAKE:
             assert await said(client, "ask_form") == "Cleo is 30"
             assert await said(client, "ask_model") == "small: Paris"

@@ -168,8 +168,7 @@ class TestStream:
 
 
 @pytest.mark.parametrize(
-    "value",
-    [2**80, -(2**70), "half \ud800", {"\ud800": [2**64]}, {"deep": [{"text": "ü \u2028 </script>"}]}, None],
+    "value", [2**80, -(2**70), "half \ud800", {"\ud800": [2**64]}, {"deep": [{"text": "ü \u2028 </script>"}]}, None]
 )
 def test_each_value_of_a_server_is_sent_as_it_is(value: Any) -> None:
     assert json.loads(responses.encode(value)) == value

@@ -12,10 +12,7 @@ from gaia.mcp.server.http import PATH, create_app, serve
 from gaia.serving.options import HttpOptions, UnsafeOptions
 from tests.serving.agents import QuietAgent
 
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
+META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 HEADERS = {
     "Accept": "application/json, text/event-stream",
     "MCP-Protocol-Version": "2026-07-28",

@@ -280,11 +280,7 @@ class SlowToTell(Audience):
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time passes only while slow audiences are told."""
-    monkeypatch.setattr(
-        changes_module,
-        "running_loop_work",
-        lambda: turns_of(asyncio.get_running_loop()),
-    )
+    monkeypatch.setattr(changes_module, "running_loop_work", lambda: turns_of(asyncio.get_running_loop()))
     turns: dict[Any, LoopWork] = {}
 
     def turns_of(loop: Any) -> LoopWork:

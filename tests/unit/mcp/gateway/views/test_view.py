@@ -54,11 +54,7 @@ async def seen(profile: Profile, server: str | None = None) -> dict[str, list[st
 
 def test_a_profile_filters_everything() -> None:
     profile = Profile(
-        "p",
-        servers=("a",),
-        prompts=ToolFilter(["look"], ()),
-        resources=ToolFilter(None, ["x:secret"]),
-        read_only=True,
+        "p", servers=("a",), prompts=ToolFilter(["look"], ()), resources=ToolFilter(None, ["x:secret"]), read_only=True
     )
     assert asyncio.run(seen(profile)) == {
         "tools": ["a_look"],
@@ -119,9 +115,7 @@ async def test_a_server_that_does_not_start_is_waited_for_once(
         assert second.is_set()
 
 
-async def test_a_listed_tool_that_the_manager_has_no_route_to_yet_is_called(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_listed_tool_that_the_manager_has_no_route_to_yet_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Gateway(servers()) as gateway:
         await asyncio.to_thread(gateway.manager.wait_ready, PATIENCE)
         view = View(gateway._servers, gateway._changes, None, Profile("p"))
