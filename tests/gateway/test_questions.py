@@ -77,13 +77,10 @@ async def said(client: Client, tool: str, arguments: dict[str, Any] | None = Non
 
 
 @each_combination
-def test_a_server_asks_several_things_at_once(mode: str, revision: str) -> None:
-    async def use() -> None:
-        server = FakeServer("asks", tools=[greet], protocol=revision)
-        async with connected(server, mode, **CALLBACKS) as client:
-            assert await said(client, "greet") == "Paris Cleo in file:///here"
-
-    asyncio.run(use())
+async def test_a_server_asks_several_things_at_once(mode: str, revision: str) -> None:
+    server = FakeServer("asks", tools=[greet], protocol=revision)
+    async with connected(server, mode, **CALLBACKS) as client:
+        assert await said(client, "greet") == "Paris Cleo in file:///here"
 
 
 @contextlib.asynccontextmanager

@@ -53,13 +53,6 @@ def test_both_show_the_servers_of_the_gateway(home: Path, tmp_path: Path, fault_
     assert (session["client"], session["program"], session["path"]) == ("me", "test 1", "/mcp")
 
 
-def test_what_is_no_gateway_is_told() -> None:
-    for url, words in (("http://127.0.0.1:1/mcp", "cannot be reached"), ("it", "is no URL of a gateway")):
-        result = run("list", url)
-        assert result.exit_code in (1, 2)
-        assert words in result.stderr
-
-
 @pytest.mark.process
 def test_the_dashboard_shows_a_running_gateway(home: Path, tmp_path: Path, fault_server: FaultServer) -> None:
     config, clients = tmp_path / "c.json", tmp_path / "clients.json"

@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters
-from typer.testing import CliRunner
 
-from gaia.cli.main import app
 from gaia.mcp import MCPClient
 from gaia.mcp.mcp_bridge import MCPBridge, namespace_of
 from tests.serving.agents import QuietAgent
@@ -35,23 +33,14 @@ def bridge() -> MCPBridge:
     return MCPBridge(agents)
 
 
-def test_tools_are_namespaced_and_routed(bridge: MCPBridge) -> None:
+def test_tools_are_namespaced_and_routed_and_resources_read_from_the_agent_that_knows_them(bridge: MCPBridge) -> None:
     assert [tool["name"] for tool in bridge.get_mcp_tool_definitions()] == ["b_upper", "a_upper"]
     assert bridge.execute_mcp_tool("a_upper", {"text": "x"}) == {"text": "X"}
-
-
-def test_a_name_of_no_agent_is_unknown(bridge: MCPBridge) -> None:
     with pytest.raises(ValueError, match="Unknown tool: upper"):
         bridge.execute_mcp_tool("upper", {"text": "x"})
-
-
-def test_a_resource_is_read_from_the_agent_that_knows_it(bridge: MCPBridge) -> None:
     assert bridge.read_mcp_resource("upper://abc") == "ABC"
     with pytest.raises(ValueError, match="Unknown resource"):
         bridge.read_mcp_resource("other://abc")
-
-
-def test_it_offers_what_any_agent_offers(bridge: MCPBridge) -> None:
     assert bridge.offers_mcp("resources")
     assert not bridge.offers_mcp("prompts")
 
@@ -102,9 +91,3 @@ def test_the_command_serves_agents_under_given_and_made_namespaces() -> None:
         assert client.connect()
         assert [tool.name for tool in client.list_tools()] == [*NOTES, "loud_shout"]
         assert client.call_tool("loud_shout", {"text": "a"})["structuredContent"] == {"text": "A"}
-
-
-def test_two_agents_of_one_namespace_are_refused() -> None:
-    result = CliRunner().invoke(app, ["mcp", "bridge", "--transport", "http", *["tests.serving.agents:QuietAgent"] * 2])
-    assert result.exit_code == 2
-    assert "two agents have the namespace 'quiet'" in result.stderr

@@ -173,36 +173,36 @@ def test_many_calls_run_at_once(lasting: RawClient) -> None:
     assert sorted(answer["result"]["structuredContent"]["met"] for answer in answers) == list(range(8))
 
 
-class TestErrors:
-    def test_an_unknown_tool_is_the_protocols_error(self, lasting: RawClient) -> None:
-        assert lasting.call("no-such-tool")["error"] == {"code": -32602, "message": "Unknown tool: no-such-tool"}
+INVALID = "Invalid arguments for tool upper"
 
-    def test_a_tool_that_is_listed_and_not_known_is_one_too(self, lasting: RawClient) -> None:
-        assert lasting.call("not-known")["error"]["code"] == -32602
 
-    def test_a_value_error_is_for_the_model_to_read(self, lasting: RawClient) -> None:
-        result = lasting.call("clear-failure")["result"]
-        assert result["isError"]
-        assert "there is no such note" in result["content"][0]["text"]
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("clear-failure", {}, "there is no such note"),
+        ("error-dict", {}, ""),
+        ("upper", {}, INVALID),
+        ("upper", {"text": 3}, INVALID),
+        ("broken-promise", {}, ""),
+    ],
+    ids=["a value error", "an error dict", "no arguments", "wrong arguments", "a result that breaks its promise"],
+)
+def test_an_error_is_for_the_model_to_read(lasting: RawClient, tool: str, arguments: dict[str, Any], said: str) -> None:
+    result = lasting.call(tool, arguments)["result"]
+    assert result["isError"]
+    assert said in result["content"][0]["text"]
 
-    def test_an_error_dict_is_an_error(self, lasting: RawClient) -> None:
-        assert lasting.call("error-dict")["result"]["isError"]
 
-    @pytest.mark.parametrize("arguments", [{}, {"text": 3}])
-    def test_wrong_arguments_do_not_reach_the_agent(self, lasting: RawClient, arguments: dict[str, Any]) -> None:
-        result = lasting.call("upper", arguments)["result"]
-        assert result["isError"]
-        assert "Invalid arguments for tool upper" in result["content"][0]["text"]
+def test_an_unknown_tool_is_the_protocols_error_and_a_wrong_definition_leaves_the_other_tools(
+    lasting: RawClient,
+) -> None:
+    assert lasting.call("no-such-tool")["error"] == {"code": -32602, "message": "Unknown tool: no-such-tool"}
+    assert lasting.call("not-known")["error"]["code"] == -32602, "although it is listed"
+    names = [tool["name"] for tool in lasting.request("tools/list")["result"]["tools"]]
+    assert ("upper" in names, "broken-schema" in names) == (True, False)
 
-    def test_a_result_that_breaks_the_tools_promise_is_an_error(self, lasting: RawClient) -> None:
-        assert lasting.call("broken-promise")["result"]["isError"]
 
-    def test_values_that_json_does_not_know_become_text(self, lasting: RawClient) -> None:
-        result = lasting.call("odd-values")["result"]
-        assert result["structuredContent"] == {"path": "/a/b", "set": [1], "3": "three"}
-        assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
-
-    def test_a_wrong_definition_leaves_the_other_tools(self, lasting: RawClient) -> None:
-        names = [tool["name"] for tool in lasting.request("tools/list")["result"]["tools"]]
-        assert "upper" in names
-        assert "broken-schema" not in names
+def test_values_that_json_does_not_know_become_text(lasting: RawClient) -> None:
+    result = lasting.call("odd-values")["result"]
+    assert result["structuredContent"] == {"path": "/a/b", "set": [1], "3": "three"}
+    assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
