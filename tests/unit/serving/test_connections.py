@@ -57,34 +57,31 @@ async def test_an_address_has_a_quarter_of_the_places_for_connections_of_no_clie
     assert not any(one.is_dropped for one in proxied), "those of a proxy may be of many clients"
 
 
-def test_a_client_has_half_of_the_places_or_what_it_may_have() -> None:
-    async def use() -> None:
-        connections = Connections(HttpOptions(max_connections=8))
+async def test_a_client_has_half_of_the_places_or_what_it_may_have() -> None:
+    connections = Connections(HttpOptions(max_connections=8))
 
-        def connection(phase: Phase = Phase.ANSWER) -> Connection:
-            made = Connection(connections, phase)
-            assert connections.add(made)
-            return made
+    def connection(phase: Phase = Phase.ANSWER) -> Connection:
+        made = Connection(connections, phase)
+        assert connections.add(made)
+        return made
 
-        busy, unused = [connection() for _ in range(3)], connection(Phase.IDLE)
-        for one in (*busy, unused):
-            assert connections.identify(one, "ann", None) is None
-        one_more = connection()
-        assert connections.identify(one_more, "ann", None) is None
-        assert unused.is_dropped, "it waited for nothing, and made room"
-        assert connections.identify(one_more, "ann", None) is None, "it is known already"
-        late = connection()
-        assert connections.identify(late, "ann", None) == 4
-        assert connections.identify(late, "bob", 1) is None
-        assert connections.identify(one_more, "bob", 1) == 1
-        connections.remove(late)
-        assert connections.identify(one_more, "bob", 1) is None, "behind a proxy, the next request is another client's"
-        assert connections.counts["ann"] == 3
-        gone = Connection(connections, Phase.HEAD)
-        assert connections.identify(gone, "bob", 1) is None
-        assert connections.counts["bob"] == 1
-
-    asyncio.run(use())
+    busy, unused = [connection() for _ in range(3)], connection(Phase.IDLE)
+    for one in (*busy, unused):
+        assert connections.identify(one, "ann", None) is None
+    one_more = connection()
+    assert connections.identify(one_more, "ann", None) is None
+    assert unused.is_dropped, "it waited for nothing, and made room"
+    assert connections.identify(one_more, "ann", None) is None, "it is known already"
+    late = connection()
+    assert connections.identify(late, "ann", None) == 4
+    assert connections.identify(late, "bob", 1) is None
+    assert connections.identify(one_more, "bob", 1) == 1
+    connections.remove(late)
+    assert connections.identify(one_more, "bob", 1) is None, "behind a proxy, the next request is another client's"
+    assert connections.counts["ann"] == 3
+    gone = Connection(connections, Phase.HEAD)
+    assert connections.identify(gone, "bob", 1) is None
+    assert connections.counts["bob"] == 1
 
 
 async def test_what_a_client_does_not_read_is_counted_on_all_of_its_connections() -> None:

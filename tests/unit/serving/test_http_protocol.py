@@ -105,6 +105,10 @@ class Client:
         head = "".join(f"{name}: {value}\r\n" for name, value in given.items() if value)
         self.writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
 
+    async def ask(self, *request: Any, **more: str) -> tuple[int, dict[str, str], bytes]:
+        self.post(*request, **more)
+        return await self.answer()
+
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
         async with asyncio.timeout(PATIENCE):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
@@ -157,23 +161,25 @@ async def served(handler: Handler, **options: Any) -> AsyncIterator[Callable[[],
             await asyncio.wait_for(serving, PATIENCE)
 
 
+@contextlib.asynccontextmanager
+async def client_of(handler: Handler, **options: Any) -> AsyncIterator[Client]:
+    async with served(handler, **options) as connect:
+        yield await connect()
+
+
 async def test_one_connection_carries_both_kinds_of_requests() -> None:
     handler = Handler()
-    async with served(handler) as connect:
-        client = await connect()
+    async with client_of(handler) as client:
         for path, expected in (("/mcp?x=1", b"a"), ("/other", b"ASGI a"), ("/mcp", b"a"), ("/other", b"ASGI a")):
-            client.post(path, b"a")
-            status, _, body = await client.answer()
+            status, _, body = await client.ask(path, b"a")
             assert (status, body) == (200, expected)
         assert handler.seen == [("POST", "/mcp", b"a")] * 2
         assert handler.addresses == ["127.0.0.1"] * 2
 
 
 async def test_a_body_may_come_in_pieces() -> None:
-    async with served(Handler()) as connect:
-        client = await connect()
-        client.post("/mcp", b"", "Content-Length: 9", "Expect: 100-continue")
-        assert await client.answer() == (100, {}, b"")
+    async with client_of(Handler()) as client:
+        assert await client.ask("/mcp", b"", "Content-Length: 9", "Expect: 100-continue") == (100, {}, b"")
         for piece in (b"abc", b"def", b"ghi"):
             client.writer.write(piece)
             await client.writer.drain()
@@ -181,18 +187,15 @@ async def test_a_body_may_come_in_pieces() -> None:
 
 
 async def test_a_stream_is_sent_in_chunks() -> None:
-    async with served(Handler(stream=stream)) as connect:
-        client = await connect()
+    async with client_of(Handler(stream=stream)) as client:
         for _ in range(2):
-            client.post("/mcp/stream", b"two")
-            status, headers, body = await client.answer()
+            status, headers, body = await client.ask("/mcp/stream", b"two")
             assert (status, headers["content-type"], body) == (200, "text/event-stream", b"onetwo")
 
 
 async def test_answers_come_in_the_order_of_the_requests() -> None:
     handler = Handler(later=later)
-    async with served(handler) as connect:
-        client = await connect()
+    async with client_of(handler) as client:
         client.post("/mcp/later", b"1")
         for number in range(2, 40):
             client.post("/mcp", b"%d" % number)
@@ -204,8 +207,7 @@ async def test_answers_come_in_the_order_of_the_requests() -> None:
 
 async def test_many_requests_may_wait_for_the_answer_to_one() -> None:
     handler = Handler(later=later)
-    async with served(handler) as connect:
-        client = await connect()
+    async with client_of(handler) as client:
         request = (
             b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
         )
@@ -230,8 +232,7 @@ def test_a_client_is_answered_no_further_while_it_does_not_read() -> None:
             client, other = await connect(), await connect()
             for _ in range(40):
                 client.post("/mcp/large")
-            other.post("/mcp", b"other")
-            assert (await other.answer())[2] == b"other"
+            assert (await other.ask("/mcp", b"other"))[2] == b"other"
             for _ in range(40):
                 assert len((await client.answer())[2]) == 1_000_000
 
@@ -242,8 +243,7 @@ def test_a_client_is_answered_no_further_while_it_does_not_read() -> None:
 
 async def test_a_client_that_leaves_is_told_of() -> None:
     handler = Handler(later=later)
-    async with served(handler) as connect:
-        client = await connect()
+    async with client_of(handler) as client:
         client.post("/mcp/later")
         await asyncio.wait_for(handler.arrived.wait(), PATIENCE)
         client.writer.close()
@@ -264,12 +264,9 @@ async def test_a_client_that_leaves_is_told_of() -> None:
 )
 async def test_the_guard_refuses_before_the_body_is_there(headers: list[str], status: int) -> None:
     handler = Handler()
-    async with served(handler, token="right", max_body=100) as connect:
-        client = await connect()
-        client.post("/mcp", b"{}", "Authorization: Bearer right")
-        assert (await client.answer())[0] == 200
-        client.post("/mcp", b"{}", "Authorization: Bearer right", *headers)
-        assert (await client.answer())[0] == status
+    async with client_of(handler, token="right", max_body=100) as client:
+        assert (await client.ask("/mcp", b"{}", "Authorization: Bearer right"))[0] == 200
+        assert (await client.ask("/mcp", b"{}", "Authorization: Bearer right", *headers))[0] == status
         assert await client.is_closed()
         assert len(handler.seen) == 1
 
@@ -285,12 +282,9 @@ async def test_the_guard_refuses_before_the_body_is_there(headers: list[str], st
 )
 async def test_a_value_counts_for_the_header_that_it_came_in(first: list[str], second: list[str], status: int) -> None:
     """Whatever the guard has let pass before on the same connection."""
-    async with served(Handler()) as connect:
-        client = await connect()
-        client.post("/mcp", b"{}", *first)
-        assert (await client.answer())[0] == 200
-        client.post("/mcp", b"{}", *second)
-        assert (await client.answer())[0] == status
+    async with client_of(Handler()) as client:
+        assert (await client.ask("/mcp", b"{}", *first))[0] == 200
+        assert (await client.ask("/mcp", b"{}", *second))[0] == status
 
 
 def _heads() -> strategies.SearchStrategy[list[tuple[bytes, bytes]]]:
@@ -326,8 +320,7 @@ def test_what_is_remembered_of_a_connection_changes_no_answer_of_the_guard(
 @pytest.mark.parametrize("path", ["/mcp", "/other"])
 async def test_a_body_that_grows_too_large_is_refused(path: str) -> None:
     handler = Handler()
-    async with served(handler, max_body=100) as connect:
-        client = await connect()
+    async with client_of(handler, max_body=100) as client:
         client.post(path, b"80\r\n" + b"x" * 128 + b"\r\n0\r\n\r\n", "Content-Length: ", "Transfer-Encoding: chunked")
         assert (await client.answer())[0] == 413
         assert handler.seen == []
@@ -336,8 +329,7 @@ async def test_a_body_that_grows_too_large_is_refused(path: str) -> None:
 
 @pytest.mark.parametrize("extra", ["early", "late"])
 async def test_an_application_answers_a_body_that_grows_too_large_once_at_most(extra: str) -> None:
-    async with served(Handler(), max_body=100) as connect:
-        client = await connect()
+    async with client_of(Handler(), max_body=100) as client:
         head = b"POST /other/%b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" % extra.encode()
         client.writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
         if extra == "early":
@@ -352,35 +344,26 @@ async def test_an_application_answers_a_body_that_grows_too_large_once_at_most(e
 async def test_a_header_that_counts_may_not_be_there_twice(name: str) -> None:
     """Not even after a request with as many headers that was let pass."""
     handler = Handler()
-    async with served(handler) as connect:
-        client = await connect()
-        client.post("/mcp", b"{}", "Mcp-Name: one", "X-Name: two")
-        assert (await client.answer())[0] == 200
-        client.post("/mcp", b"{}", "Mcp-Name: one", f"{name.lower()}: localhost")
-        assert (await client.answer())[0] == 400
+    async with client_of(handler) as client:
+        assert (await client.ask("/mcp", b"{}", "Mcp-Name: one", "X-Name: two"))[0] == 200
+        assert (await client.ask("/mcp", b"{}", "Mcp-Name: one", f"{name.lower()}: localhost"))[0] == 400
         assert len(handler.seen) == 1
 
 
 async def test_a_large_body_is_read_of_clients_only_that_the_handler_knows() -> None:
     large = b"x" * (UNCHECKED_BYTES + 1)
     handler = Handler()
-    async with served(handler) as connect:
-        client = await connect()
-        client.post("/mcp/known", large[:-1])
-        assert (await client.answer())[0] == 200, "the handler judges it as a whole"
-        client.post("/mcp/other", large)
-        assert (await client.answer())[2] == large
+    async with client_of(handler) as client:
+        assert (await client.ask("/mcp/known", large[:-1]))[0] == 200, "the handler judges it as a whole"
+        assert (await client.ask("/mcp/other", large))[2] == large
         # The rest does not come.
-        client.post("/mcp/known", large, f"Content-Length: {len(large) * 10}")
-        status, headers, _ = await client.answer()
+        status, headers, _ = await client.ask("/mcp/known", large, f"Content-Length: {len(large) * 10}")
         assert (status, headers["www-authenticate"], len(handler.seen)) == (401, "bearer", 2)
 
 
 async def test_a_connection_is_closed_after_the_answer_if_the_client_wants_that() -> None:
-    async with served(Handler()) as connect:
-        client = await connect()
-        client.post("/mcp", b"{}", "Connection: close")
-        status, headers, _body = await client.answer()
+    async with client_of(Handler()) as client:
+        status, headers, _body = await client.ask("/mcp", b"{}", "Connection: close")
         assert (status, headers["connection"]) == (200, "close")
         assert await client.is_closed()
 
@@ -389,8 +372,7 @@ async def test_a_connection_is_closed_after_the_answer_if_the_client_wants_that(
 async def test_a_client_that_is_too_slow_is_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gaia.serving.connections._SWEEP_SECONDS", 0.01)
     monkeypatch.setattr("gaia.serving.connections._IDLE_SECONDS", 0.05)
-    async with served(Handler(), head_timeout=0.05, body_timeout=0.05) as connect:
-        client = await connect()
+    async with client_of(Handler(), head_timeout=0.05, body_timeout=0.05) as client:
         client.writer.write(sent)
         if sent:
             assert (await client.answer())[0] == 408
@@ -401,8 +383,7 @@ async def test_so_is_one_that_does_not_send_the_body_of_a_request_on_the_usual_w
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gaia.serving.connections._SWEEP_SECONDS", 0.01)
-    async with served(Handler(), body_timeout=0.05) as connect:
-        client = await connect()
+    async with client_of(Handler(), body_timeout=0.05) as client:
         client.post("/other", b"x", "Content-Length: 9")
         async with asyncio.timeout(PATIENCE):
             # Until the end.
@@ -416,32 +397,28 @@ async def test_the_number_of_connections_is_bounded() -> None:
         busy.post("/mcp/later")
         await asyncio.wait_for(handler.arrived.wait(), PATIENCE)
         idle = await connect()
-        idle.post("/mcp")
-        await idle.answer()
+        await idle.ask("/mcp")
         third = await connect()
-        third.post("/mcp")
-        assert (await third.answer())[0] == 200, "the idle one makes room"
+        assert (await third.ask("/mcp"))[0] == 200, "the idle one makes room"
         assert await idle.is_closed()
         handler.waiting[0].finish(200, [], b"busy")
         assert (await busy.answer())[2] == b"busy"
 
 
-async def test_junk_is_refused() -> None:
-    async with served(Handler()) as connect:
-        client = await connect()
-        client.writer.write(b"no HTTP\r\n\r\n")
+@pytest.mark.parametrize("sent", [b"no HTTP\r\n\r\n", b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+async def test_junk_and_tunnels_are_refused(sent: bytes) -> None:
+    async with client_of(Handler()) as client:
+        client.writer.write(sent)
         assert (await client.answer())[0] == 400
 
 
 async def test_a_body_in_many_small_parts_is_not_copied_with_each() -> None:
     handler = Handler()
-    async with served(handler) as connect:
-        client = await connect()
+    async with client_of(handler) as client:
         parts = 200_000
         # Copying all with each part would take 20 GB.
         body = b"1\r\nx\r\n" * parts + b"0\r\n\r\n"
-        client.post("/mcp", body, "Content-Length: ", "Transfer-Encoding: chunked")
-        assert (await client.answer())[2] == b"x" * parts
+        assert (await client.ask("/mcp", body, "Content-Length: ", "Transfer-Encoding: chunked"))[2] == b"x" * parts
         assert type(handler.seen[0][2]) is bytes
 
 
@@ -458,8 +435,7 @@ async def test_a_body_in_many_small_parts_is_not_copied_with_each() -> None:
 )
 async def test_a_head_without_end_is_refused(begun: bytes) -> None:
     handler = Handler()
-    async with served(handler) as connect:
-        client = await connect()
+    async with client_of(handler) as client:
         client.writer.write(begun)
         # More than the server reads at once.
         client.writer.write(b"x" * 1_000_000)
@@ -471,8 +447,7 @@ async def test_a_head_without_end_is_refused(begun: bytes) -> None:
 
 
 async def test_many_requests_are_no_long_head() -> None:
-    async with served(Handler()) as connect:
-        client = await connect()
+    async with client_of(Handler()) as client:
         for _number in range(20):
             client.post("/mcp", b"x" * 50_000)
         for _number in range(20):
@@ -487,33 +462,22 @@ async def test_trailers_are_no_headers() -> None:
             given.append(request.headers)
             super().handle(request, responder)
 
-    async with served(Noting()) as connect:
-        client = await connect()
+    async with client_of(Noting()) as client:
         body = b"2\r\n{}\r\n0\r\nAuthorization: Bearer x\r\nHost: evil\r\n\r\n"
-        client.post("/mcp", body, "Content-Length: ", "Transfer-Encoding: chunked")
-        assert (await client.answer())[2] == b"{}"
+        assert (await client.ask("/mcp", body, "Content-Length: ", "Transfer-Encoding: chunked"))[2] == b"{}"
         assert (given[0][b"host"], b"authorization" in given[0]) == (b"localhost", False)
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/other"])
 async def test_the_offer_of_another_protocol_is_ignored(path: str) -> None:
     handler = Handler()
-    async with served(handler) as connect:
-        client = await connect()
+    async with client_of(handler) as client:
         smuggled = b"POST /mcp/smuggled HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
         client.post(path, smuggled, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
-        client.post("/mcp", b"next")
-        assert (await client.answer())[2].endswith(smuggled)
+        assert (await client.ask("/mcp", b"next"))[2].endswith(smuggled)
         assert (await client.answer())[2] == b"next"
         assert [body for _, _, body in handler.seen][-1] == b"next"
         assert "/mcp/smuggled" not in [path for _, path, _ in handler.seen]
-
-
-async def test_a_tunnel_is_refused() -> None:
-    async with served(Handler()) as connect:
-        client = await connect()
-        client.writer.write(b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert (await client.answer())[0] == 400
 
 
 REQUEST = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1\r\n%b\r\n%b"
@@ -534,8 +498,7 @@ EVIL = REQUEST % (b"/mcp", b"Origin: http://evil.example\r\n", b"x")
     ],
 )
 async def test_no_answer_overtakes_that_to_an_earlier_request(sent: bytes, answers: list[bytes]) -> None:
-    async with served(Handler()) as connect:
-        client = await connect()
+    async with client_of(Handler()) as client:
         client.writer.write(sent)
         # Then the connection is closed.
         assert [(await client.answer())[2] for _ in answers] == answers
@@ -555,8 +518,7 @@ async def test_a_call_is_answered_whatever_comes_behind_it(last: bytes, queued: 
         await asyncio.wait_for(handler.arrived.wait(), PATIENCE)
         # What is behind it was read by now.
         other = await connect()
-        other.post("/mcp", b"other")
-        await other.answer()
+        await other.ask("/mcp", b"other")
         handler.waiting[0].finish(200, [], b"first")
         assert (await client.answer())[2] == b"first"
         if queued:
@@ -568,8 +530,7 @@ async def test_a_call_is_answered_whatever_comes_behind_it(last: bytes, queued: 
 
 async def test_nothing_behind_a_request_that_ends_the_connection_is_done() -> None:
     handler = Handler()
-    async with served(handler) as connect:
-        client = await connect()
+    async with client_of(handler) as client:
         client.writer.write(EVIL + REQUEST % (b"/mcp", b"", b"2"))
         assert (await client.answer())[0] == 403
         assert await client.is_closed()
@@ -577,16 +538,14 @@ async def test_nothing_behind_a_request_that_ends_the_connection_is_done() -> No
 
 
 async def test_an_answer_to_head_has_no_body() -> None:
-    async with served(Handler(one=lambda _, responder, _body: responder.finish(200, [], b"one"))) as connect:
-        client = await connect()
+    async with client_of(Handler(one=lambda _, responder, _body: responder.finish(200, [], b"one"))) as client:
         client.post("/mcp", b"", "Content-Type: ", "Content-Length: ", method="HEAD")
         async with asyncio.timeout(PATIENCE):
             assert b"content-length: 0" in await client.reader.readuntil(b"\r\n\r\n")
         client.post("/mcp/one", b"", "Content-Type: ", "Content-Length: ", method="HEAD")
         async with asyncio.timeout(PATIENCE):
             assert b"content-length: 3" in await client.reader.readuntil(b"\r\n\r\n")
-        client.post("/mcp", b"next")
-        assert (await client.answer())[2] == b"next"
+        assert (await client.ask("/mcp", b"next"))[2] == b"next"
 
 
 PAGE = "https://app.example"
@@ -595,38 +554,30 @@ PAGE = "https://app.example"
 class TestWebPages:
     @pytest.mark.parametrize(("path", "status"), [("/mcp", 200), ("/mcp/stream", 200), ("/mcp/known", 401)])
     async def test_pages_that_may_call_may_read_the_response(self, path: str, status: int) -> None:
-        async with served(Handler(stream=stream), allow_origins=(PAGE,)) as connect:
-            client = await connect()
-            client.post(path, b"x" * (UNCHECKED_BYTES + 1), f"Origin: {PAGE}")
-            found, headers, _ = await client.answer()
+        async with client_of(Handler(stream=stream), allow_origins=(PAGE,)) as client:
+            found, headers, _ = await client.ask(path, b"x" * (UNCHECKED_BYTES + 1), f"Origin: {PAGE}")
             assert found == status
             assert headers["access-control-allow-origin"] == PAGE
             assert headers["access-control-expose-headers"] == "mcp-session-id, mcp-protocol-version"
             assert headers["vary"] == "origin"
 
     async def test_they_may_ask_before(self) -> None:
-        async with served(Handler(), allow_origins=(PAGE,)) as connect:
-            client = await connect()
+        async with client_of(Handler(), allow_origins=(PAGE,)) as client:
             asked = ("Access-Control-Request-Method: POST", "Access-Control-Request-Headers: mcp-session-id")
             client.post("/mcp", b"", f"Origin: {PAGE}", *asked, "Content-Type: ", method="OPTIONS")
             status, headers, _ = await client.answer()
             assert (status, headers["access-control-allow-headers"]) == (200, "mcp-session-id")
-            client.post("/mcp", b"then", f"Origin: {PAGE}")
-            assert (await client.answer())[2] == b"then"
+            assert (await client.ask("/mcp", b"then", f"Origin: {PAGE}"))[2] == b"then"
 
     @pytest.mark.parametrize("origin", ["http://localhost:8000", "https://other.example", ""])
     async def test_no_other_page_is_told_anything(self, origin: str) -> None:
-        async with served(Handler(), allow_origins=(PAGE,)) as connect:
-            client = await connect()
-            client.post("/mcp", b"1", f"Origin: {origin}")
-            assert "access-control-allow-origin" not in (await client.answer())[1]
+        async with client_of(Handler(), allow_origins=(PAGE,)) as client:
+            assert "access-control-allow-origin" not in (await client.ask("/mcp", b"1", f"Origin: {origin}"))[1]
 
     async def test_the_front_is_the_same_one(self) -> None:
         handler = Handler()
-        async with served(handler, allow_origins=(PAGE,)) as connect:
-            client = await connect()
-            client.post("/mcp", b"0\r\n\r\n", f"Origin: {PAGE}", "Transfer-Encoding: chunked")
-            assert (await client.answer())[0] == 400
+        async with client_of(handler, allow_origins=(PAGE,)) as client:
+            assert (await client.ask("/mcp", b"0\r\n\r\n", f"Origin: {PAGE}", "Transfer-Encoding: chunked"))[0] == 400
             assert await client.is_closed()
             assert handler.seen == []
 
@@ -639,8 +590,7 @@ class TestBehindAProxy:
         self, trusted: tuple[str, ...], address: str
     ) -> None:
         handler = Handler(later=later)
-        async with served(handler, trusted_proxies=trusted) as connect:
-            client = await connect()
+        async with client_of(handler, trusted_proxies=trusted) as client:
             client.post("/mcp/later", b"1", "X-Forwarded-For: 203.0.113.7")
             client.post("/mcp", b"2", "X-Forwarded-For: 203.0.113.8")
             client.post("/mcp", b"3")
@@ -652,10 +602,8 @@ class TestBehindAProxy:
             assert handler.addresses == [address, second, "127.0.0.1"]
 
     async def test_so_it_is_on_the_usual_way(self) -> None:
-        async with served(Handler(), trusted_proxies=("127.0.0.0/8",)) as connect:
-            client = await connect()
-            client.post("/other/address", b"", "X-Forwarded-For: 203.0.113.7")
-            assert (await client.answer())[2] == b"ASGI 203.0.113.7"
+        async with client_of(Handler(), trusted_proxies=("127.0.0.0/8",)) as client:
+            assert (await client.ask("/other/address", b"", "X-Forwarded-For: 203.0.113.7"))[2] == b"ASGI 203.0.113.7"
 
 
 class Transport(asyncio.Transport):
@@ -743,8 +691,7 @@ async def test_a_handler_that_raises_is_answered_for_and_harms_no_other_request(
         raise RecursionError
 
     handler = Handler(later=later, fail=fail)
-    async with served(handler) as connect:
-        client = await connect()
+    async with client_of(handler) as client:
         client.post("/mcp/later")
         client.post("/mcp/fail")
         client.post("/mcp", b"last")
@@ -788,14 +735,11 @@ async def wait_for(condition: Callable[[], bool]) -> None:
 async def test_what_is_held_for_a_large_body_is_released(end: str) -> None:
     large = b"x" * (UNCHECKED_BYTES + 1)
     handler = Handler(later=later)
-    async with served(handler) as connect:
-        client = await connect()
+    async with client_of(handler) as client:
         if end == "answered":
-            client.post("/mcp", large)
-            await client.answer()
+            await client.ask("/mcp", large)
         elif end == "refused":
-            client.post("/mcp/known", large)
-            await client.answer()
+            await client.ask("/mcp/known", large)
         elif end == "lost":
             client.post("/mcp", large, f"Content-Length: {len(large) * 2}")
             await wait_for(lambda: handler.held == 1)
@@ -811,8 +755,7 @@ async def test_what_is_held_for_a_large_body_is_released(end: str) -> None:
 
 async def test_one_turn_of_the_loop_answers_some_of_many_requests_that_came_together() -> None:
     handler = Handler()
-    async with served(handler) as connect:
-        client = await connect()
+    async with client_of(handler) as client:
         for number in range(100):
             client.post("/mcp", b"%d" % number)
         counts = [0]

@@ -81,38 +81,18 @@ def test_a_resource_is_told_to_those_that_subscribed_to_it() -> None:
     assert updated not in other.told
 
 
-def test_a_list_is_told_to_every_session() -> None:
-    connections = [Connection(), Connection()]
+def test_a_list_is_told_to_every_session_but_those_that_have_ended_or_cannot_be_told() -> None:
+    connections = [Connection(ConnectionResetError()), Connection(), Connection(), Connection()]
 
     async def prepare(changes: ChangeNotifier) -> None:
         for connection in connections:
             await changes.opened(by(connection), None)
+        connections[-1].exit_stack.close()
 
     told_after(prepare, ("tools", None), ("resources", None))
-    for connection in connections:
+    for connection in connections[1:3]:
         assert {("tools/list_changed", None), ("resources/list_changed", None)} <= set(connection.told)
-
-
-def test_a_session_that_cannot_be_told_does_not_keep_the_others_from_it() -> None:
-    gone, there = Connection(ConnectionResetError()), Connection()
-
-    async def prepare(changes: ChangeNotifier) -> None:
-        await changes.opened(by(gone), None)
-        await changes.opened(by(there), None)
-
-    told_after(prepare, ("tools", None))
-    assert ("tools/list_changed", None) in there.told
-
-
-def test_a_session_that_has_ended_is_told_nothing() -> None:
-    ended = Connection()
-
-    async def prepare(changes: ChangeNotifier) -> None:
-        await changes.opened(by(ended), None)
-        ended.exit_stack.close()
-
-    told_after(prepare, ("tools", None))
-    assert ended.told == []
+    assert connections[-1].told == []
 
 
 def test_a_change_after_the_end_reaches_nothing_and_harms_nothing() -> None:
@@ -151,8 +131,5 @@ def test_in_the_handshake_era_a_session_gets_everything_until_it_says_otherwise(
     assert wants_log(request, "debug")
     set_log_level(request, "error")
     assert [wants_log(request, level) for level in ("warning", "error", "critical")] == [False, True, True]
-
-
-def test_a_level_that_does_not_exist_is_a_mistake_of_the_agent(make_request: MakeRequest) -> None:
     with pytest.raises(ValueError, match="no log level 'loud'; levels are debug, info, notice"):
         wants_log(make_request(), "loud")

@@ -52,12 +52,6 @@ def answered(request: Any, answer: Any = None, *, transport: str = "pipe") -> An
     return asyncio.run(ServerSpans(transport)(request, handler))  # type: ignore[arg-type]
 
 
-def attributes_after(request: Any, tracing: Tracing, **arguments: Any) -> dict[str, Any]:
-    answered(request, **arguments)
-    (span,) = tracing.all
-    return attributes_of(span)
-
-
 @pytest.mark.parametrize(
     ("method", "params", "name", "more"),
     [
@@ -77,9 +71,10 @@ def attributes_after(request: Any, tracing: Tracing, **arguments: Any) -> dict[s
 def test_a_request_is_named_after_what_it_is_for(
     method: str, params: Any, name: str, more: dict[str, str], tracing: Tracing, make_request: MakeRequest
 ) -> None:
-    attributes = attributes_after(make_request(HANDSHAKE, method=method, params=params, request_id=5), tracing)
-    assert tracing.all[0].name == name
-    assert attributes == {
+    answered(make_request(HANDSHAKE, method=method, params=params, request_id=5))
+    (span,) = tracing.all
+    assert span.name == name
+    assert attributes_of(span) == {
         "mcp.method.name": method,
         "mcp.protocol.version": HANDSHAKE,
         "jsonrpc.request.id": "5",
@@ -92,17 +87,15 @@ def test_a_request_is_named_after_what_it_is_for(
 def test_over_http_the_client_and_its_session_are_told(
     revision: str, has_session: bool, tracing: Tracing, make_request: MakeRequest
 ) -> None:
-    http = SimpleNamespace(headers={"mcp-session-id": "s1"}, client=SimpleNamespace(host="::1", port=5000))
-    attributes = attributes_after(make_request(revision, request=http), tracing, transport="tcp")
-    assert (attributes["network.transport"], attributes["network.protocol.name"]) == ("tcp", "http")
-    assert (attributes["client.address"], attributes["client.port"]) == ("::1", 5000)
-    assert attributes.get("mcp.session.id") == ("s1" if has_session else None)
-
-
-def test_a_client_without_an_address_is_told_without(tracing: Tracing, make_request: MakeRequest) -> None:
-    http = SimpleNamespace(headers={}, client=None)
-    attributes = attributes_after(make_request(request=http), tracing, transport="tcp")
-    assert not [name for name in attributes if name.startswith(("client.", "mcp.session"))]
+    address = SimpleNamespace(host="::1", port=5000)
+    for headers, client in (({"mcp-session-id": "s1"}, address), ({}, None)):
+        http = SimpleNamespace(headers=headers, client=client)
+        answered(make_request(revision, request=http), transport="tcp")
+    known, without = map(attributes_of, tracing.all)
+    assert (known["network.transport"], known["network.protocol.name"]) == ("tcp", "http")
+    assert (known["client.address"], known["client.port"]) == ("::1", 5000)
+    assert known.get("mcp.session.id") == ("s1" if has_session else None)
+    assert not [name for name in without if name.startswith(("client.", "mcp.session"))]
 
 
 def invalid() -> ValidationError:
@@ -186,26 +179,18 @@ class PartlyServed(QuietAgent):
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-@pytest.mark.parametrize("offered", [(), ("prompts",), ("resources", "completions")])
-def test_only_what_an_agent_offers_is_declared(offered: tuple[str, ...], mode: str, use: Use) -> None:
+@pytest.mark.parametrize("offered", [(), ("prompts",), ("prompts", "resources", "completions")])
+def test_only_what_an_agent_offers_is_declared_and_that_lists_may_change_in_the_handshake_era(
+    offered: tuple[str, ...], mode: str, use: Use
+) -> None:
     async def talk(client: Client) -> None:
         declared = client.server_capabilities.model_dump(exclude_none=True)
         assert set(declared) == {"tools", "logging", *offered}
+        if mode == "legacy":
+            assert all(declared[what]["list_changed"] for what in {"tools", "prompts", "resources"} & set(declared))
+            assert "resources" not in offered or declared["resources"]["subscribe"]
 
     use(PartlyServed(*offered), talk, mode=mode)
-
-
-def test_a_client_of_the_handshake_era_is_told_that_lists_may_change(use: Use) -> None:
-    async def talk(client: Client) -> None:
-        capabilities = client.server_capabilities
-        assert capabilities.tools is not None
-        assert capabilities.prompts is not None
-        assert capabilities.resources is not None
-        assert capabilities.tools.list_changed
-        assert capabilities.prompts.list_changed
-        assert (capabilities.resources.list_changed, capabilities.resources.subscribe) == (True, True)
-
-    use(PartlyServed("prompts", "resources"), talk, mode="legacy")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +235,7 @@ class TestTheEnd:
         assert cancelled.is_set()
         assert served.calls.in_flight == set()
 
-    def test_a_call_that_does_not_end_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_call_that_does_not_end_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(factory, "GRACE", 0.01)
         begun, let_go = threading.Event(), threading.Event()
         served = create_server(QuietAgent(silent_mode=True))
@@ -259,17 +244,13 @@ class TestTheEnd:
             begun.set()
             let_go.wait(PATIENCE)
 
-        async def session() -> float:
-            async with served.running():
-                call = asyncio.create_task(served.threads.run(hold))
-                await asyncio.to_thread(begun.wait, 10)
-                began = time.monotonic()
-            took = time.monotonic() - began
-            let_go.set()
-            await call
-            return took
-
-        assert asyncio.run(session()) < 5
+        async with served.running():
+            call = asyncio.create_task(served.threads.run(hold))
+            await asyncio.to_thread(begun.wait, 10)
+            began = time.monotonic()
+        assert time.monotonic() - began < 5
+        let_go.set()
+        await call
 
 
 async def test_no_more_calls_run_at_once_than_there_are_threads() -> None:

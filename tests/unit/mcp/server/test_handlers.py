@@ -133,8 +133,7 @@ class TestListings:
 
 class TestToolCalls:
     def test_arguments_that_do_not_fit_are_for_the_model_to_read(self, called: Called) -> None:
-        agent = Toolbox(raising(AssertionError()), schema=TEXT)
-        result = called(agent, text=7)
+        result = called(Toolbox(raising(AssertionError()), schema=TEXT), text=7)
         assert result.is_error
         assert text_of(result).startswith("Invalid arguments for tool t: ")
 
@@ -145,6 +144,9 @@ class TestToolCalls:
             (RuntimeError("the password is hunter2"), "Tool t failed"),
             (json.JSONDecodeError("hunter2", "hunter2", 0), "Tool t failed"),
             (MCPRequestCancelled(), "The call was cancelled"),
+            # Clients would take the call for one that was lost on its way, and call again.
+            (MCPError(types.CONNECTION_CLOSED, "Connection closed"), "Tool t failed"),
+            (MCPError(types.REQUEST_TIMEOUT, "Connection closed"), "Tool t failed"),
         ],
     )
     def test_only_the_words_that_an_agent_chose_reach_the_client(
@@ -158,12 +160,6 @@ class TestToolCalls:
         (fields,) = [record.event_fields for record in caplog.records if hasattr(record, "event_fields")]  # type: ignore[attr-defined]
         assert fields["error"] == "RuntimeError('out of paper')"
         assert "in ending" in fields["traceback"]
-
-    @pytest.mark.parametrize("code", [types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT])
-    def test_a_connection_of_the_tool_is_not_that_of_its_caller(self, code: int, called: Called) -> None:
-        """Clients would take the call for one that was lost on its way, and call again."""
-        result = called(Toolbox(raising(MCPError(code, "Connection closed"))))
-        assert (result.is_error, text_of(result)) == (True, "Tool t failed")
 
     @pytest.mark.parametrize(
         ("name", "ending"), [("other", dict), ("t", raising(ValueError("Unknown tool: it was removed")))]
@@ -291,34 +287,26 @@ def test_a_failed_call_that_is_passed_on_keeps_what_is_known_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
+    ("value", "is_error"),
     [
-        {"content": "the text of a file"},
-        {"content": [1, 2]},
-        {"content": [{"type": "of something else"}]},
-        {"content": None},
-        {},
+        ({"content": "the text of a file"}, False),
+        ({"content": [1, 2]}, False),
+        ({"content": [{"type": "of something else"}]}, False),
+        ({"content": None}, False),
+        ({}, False),
+        ({"error": None, "a": 1}, False),
+        ({"error": ""}, False),
+        ({"status": "ok"}, False),
+        ({"error": "no"}, True),
+        ({"status": "error", "error": "no"}, True),
+        ({"status": "error"}, True),
     ],
 )
-def test_what_only_looks_like_it_is_data(value: dict[str, Any]) -> None:
+def test_what_only_looks_like_a_result_is_data_and_agents_tell_errors_in_several_ways(
+    value: dict[str, Any], is_error: bool
+) -> None:
     result = wire(tool_result(value))
-    assert result["structuredContent"] == value
-    assert result["isError"] is False
-
-
-@pytest.mark.parametrize("value", [{"error": "no"}, {"status": "error", "error": "no"}, {"status": "error"}])
-def test_the_ways_in_which_agents_tell_errors(value: dict[str, Any]) -> None:
-    assert wire(tool_result(value))["isError"] is True
-
-
-def test_the_result_of_a_call_to_another_server_is_passed_on() -> None:
-    content = [{"type": "text", "text": "18 degrees"}]
-    assert wire(tool_result(ToolResult({"content": content}))) == {"content": content, "isError": False}
-
-
-@pytest.mark.parametrize("value", [{"error": None, "a": 1}, {"error": ""}, {"status": "ok"}])
-def test_what_is_no_error(value: dict[str, Any]) -> None:
-    assert wire(tool_result(value))["isError"] is False
+    assert (result["structuredContent"], result["isError"]) == (value, is_error)
 
 
 texts = st.text()
@@ -347,8 +335,10 @@ def test_what_json_does_not_know_becomes_text() -> None:
     }
 
 
-def test_a_text_is_sent_as_it_is() -> None:
-    assert wire(tool_result("plain")) == {"content": [{"type": "text", "text": "plain"}], "isError": False}
+def test_a_text_is_sent_as_it_is_and_the_result_of_another_server_passed_on() -> None:
+    content = [{"type": "text", "text": "plain"}]
+    assert wire(tool_result("plain")) == {"content": content, "isError": False}
+    assert wire(tool_result(ToolResult({"content": content}))) == {"content": content, "isError": False}
 
 
 @pytest.mark.parametrize(
@@ -363,9 +353,6 @@ def test_a_text_is_sent_as_it_is() -> None:
 )
 def test_the_forms_of_a_prompt(value: Any) -> None:
     assert wire(prompt_result(value))["messages"] == [{"role": "user", "content": {"type": "text", "text": "Do it."}}]
-
-
-def test_a_prompt_that_is_none_is_refused() -> None:
     with pytest.raises(ValidationError):
         prompt_result({"messages": [{"role": "nobody", "content": "Do it."}]})
 
