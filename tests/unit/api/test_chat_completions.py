@@ -44,16 +44,16 @@ class Echo(ApiAgent, SilentAgent):
 
 
 class TestMessages:
-    def test_contents_become_text_and_the_rest_stays(self) -> None:
+    def test_contents_become_text_a_developer_the_system_and_the_clients_messages_stay(self) -> None:
         parts = [{"type": "text", "text": "How "}, {"type": "text", "text": "are you?"}]
-        assert checked_messages([said(None, "assistant") | {"name": "a"}, said([]), said(parts)]) == [
+        messages = [said(None, "assistant") | {"name": "a"}, said([]), said([parts[0]], "developer"), said(parts)]
+        assert checked_messages(messages) == [
             {"role": "assistant", "content": "", "name": "a"},
             said(""),
+            said("How ", "system"),
             said("How are you?"),
         ]
-
-    def test_a_developer_is_the_system(self) -> None:
-        assert checked_messages([said("Be brief.", "developer"), said("Hi")])[0] == said("Be brief.", "system")
+        assert messages[2] == {"role": "developer", "content": [{"type": "text", "text": "How "}]}
 
     @pytest.mark.parametrize(
         ("messages", "why"),
@@ -71,11 +71,6 @@ class TestMessages:
             checked_messages(messages)
         assert raised.value.status == 400
         assert why in raised.value.message
-
-    def test_the_clients_messages_are_not_changed(self) -> None:
-        messages = [said([{"type": "text", "text": "Hi"}], "developer"), said("Hi")]
-        checked_messages(messages)
-        assert messages[0] == {"role": "developer", "content": [{"type": "text", "text": "Hi"}]}
 
 
 class TestAnswers:
@@ -184,11 +179,6 @@ def test_a_field_of_another_type_is_refused(field: str) -> None:
             assert value is None or isinstance(value, wanted) or (type(value) is int and float in wanted)
 
 
-@pytest.mark.parametrize("value", [[], [1], "a", 5, True, {"include_usage": "yes"}, {"include_usage": 1}])
-def test_stream_options_are_an_object(value: Any) -> None:
-    assert accepted({**VALID, "stream": True, "stream_options": value}) is None
-
-
 @given(st.sampled_from(FIELDS), st.sampled_from(MESSAGE_FIELDS), anything)
 @settings(max_examples=50)
 def test_no_value_of_a_field_or_a_message_is_anything_but_understood_or_refused(
@@ -252,20 +242,14 @@ def test_a_whole_answer_has_its_text_its_reason_and_its_tokens() -> None:
     assert {"prompt_tokens": 3, "completion_tokens": 4}.items() <= document["usage"].items()
 
 
-def test_a_chunk_has_a_piece_or_the_reason() -> None:
+def test_a_chunk_has_a_piece_or_the_reason_or_the_count_of_tokens() -> None:
     (piece,) = read(Reply("m").chunk({"content": "a"}))["choices"]
     (end,) = read(Reply("m").chunk({}, "stop"))["choices"]
     assert (piece["delta"], piece["finish_reason"]) == ({"content": "a"}, None)
     assert (end["delta"], end["finish_reason"]) == ({}, "stop")
-
-
-def test_the_count_of_tokens_comes_in_a_chunk_without_choices() -> None:
     document = read(Reply("m").usage(Usage(1, 2)))
     assert (document["object"], document["choices"]) == ("chat.completion.chunk", [])
     assert document["usage"]["completion_tokens"] == 2
-
-
-def test_an_event_is_one_line_whatever_is_in_it() -> None:
     assert event({"text": "a\n\ndata: forged"}).count(b"\n") == 2
 
 

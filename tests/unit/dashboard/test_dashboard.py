@@ -1,5 +1,6 @@
 """`Dashboard`: where it is, who has its token, and how it ends."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,16 +23,13 @@ def manager(tmp_path: Path) -> Iterator[MCPClientManager]:
 
 
 class TestToken:
-    def test_each_dashboard_has_one_that_cannot_be_guessed(self, manager: MCPClientManager) -> None:
+    def test_each_dashboard_has_one_that_cannot_be_guessed_or_the_one_that_is_given(
+        self, manager: MCPClientManager
+    ) -> None:
         tokens = {Dashboard(manager).token for _ in range(20)}
-
         assert len(tokens) == 20
         assert all(len(token) >= 32 for token in tokens)
-
-    def test_one_that_is_given_is_kept(self, manager: MCPClientManager) -> None:
         assert Dashboard(manager, HttpOptions(token="open-sesame")).token == "open-sesame"
-
-    def test_an_empty_one_is_refused(self, manager: MCPClientManager) -> None:
         with pytest.raises(UnsafeOptions, match="empty"):
             Dashboard(manager, HttpOptions(token=""))
 
@@ -41,12 +39,10 @@ class TestToken:
 
 
 class TestServing:
-    def test_it_is_not_served_before_it_is_started(self, manager: MCPClientManager) -> None:
-        with pytest.raises(RuntimeError, match="not being served"):
-            _ = Dashboard(manager).url
-
-    def test_starting_twice_serves_once(self, manager: MCPClientManager) -> None:
+    def test_it_is_served_once_it_is_started_and_once_only(self, manager: MCPClientManager) -> None:
         dashboard = Dashboard(manager, HttpOptions(port=0))
+        with pytest.raises(RuntimeError, match="not being served"):
+            _ = dashboard.url
         try:
             assert dashboard.start() == dashboard.start() == dashboard.url
         finally:
@@ -56,11 +52,8 @@ class TestServing:
         with Dashboard(manager, HttpOptions(port=0)) as first:
             port = int(first.url.split("/#")[0].rsplit(":", 1)[1])
             second = Dashboard(manager, HttpOptions(port=port))
-            try:
-                with pytest.raises(OSError, match="in use"):
-                    second.start()
-            finally:
-                second.close()
+            with contextlib.closing(second), pytest.raises(OSError, match="in use"):
+                second.start()
 
     def test_without_options_the_port_is_the_documented_one(self, manager: MCPClientManager) -> None:
         assert DEFAULT_PORT == 8484

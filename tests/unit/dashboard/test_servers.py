@@ -81,34 +81,21 @@ class TestTimeline:
     def test_a_page_knows_an_event_again_by_its_id(self) -> None:
         buffer = UpdateBuffer()
         timeline = Timeline(buffer)
+        timeline(ResourcesChanged("it"))
+        assert timeline.events() == [], "it is no change of a server"
         timeline(GaveUp("it", "too often", None))
         updates, _ = buffer.read(0) or ([], 0)
-
         assert [update[1] for update in updates] == timeline.events()
         (event,) = timeline.events()
         assert (event["id"], event["server"], event["kind"], event["reason"]) == (1, "it", "gave_up", "too often")
 
-    def test_what_is_no_change_of_a_server_is_not_on_it(self) -> None:
-        timeline = Timeline(UpdateBuffer())
-        timeline(ResourcesChanged("it"))
-
-        assert timeline.events() == []
-
-    def test_an_event_names_so_many_tools_and_no_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_event_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(servers, "_MAX_NAMES", 3)
         timeline = Timeline(UpdateBuffer())
-        timeline(ToolsChanged("it", added=tuple(f"t{number}" for number in range(9)), removed=("old",), changed=()))
-        (event,) = timeline.events()
-
-        assert (list(event["added"]), list(event["removed"])) == (["t0", "t1", "t2"], ["old"])
-
-    def test_long_names_and_reasons_are_cut(self) -> None:
-        timeline = Timeline(UpdateBuffer())
-        timeline(ToolsChanged("it", added=("n" * 100_000,)))
+        timeline(ToolsChanged("it", added=("n" * 100_000, *(f"t{n}" for n in range(9))), removed=("old",), changed=()))
         timeline(GaveUp("it", "r" * 100_000, None))
-        added, gave_up = timeline.events()
-
-        assert added["added"] == ["n" * 200 + "…"]
+        changed, gave_up = timeline.events()
+        assert (list(changed["added"]), list(changed["removed"])) == (["n" * 200 + "…", "t0", "t1"], ["old"])
         assert gave_up["reason"] == "r" * 2048 + "…"
 
     def test_only_the_last_events_are_kept_and_each_has_an_id_of_its_own(self) -> None:
@@ -131,51 +118,33 @@ class TestWithoutAServer:
         with MCPClientManager(MCPConfig(file)) as manager:
             yield manager
 
-    def test_it_is_listed_with_the_reason(self, manager: MCPClientManager) -> None:
-        assert [(row["name"], row["state"], row["ready_since"]) for row in statuses(manager)] == [
-            ("later", "not started", None),
-            ("off", "disabled", None),
-            ("yes", "failed", None),
-            ("text", "failed", None),
+    def test_it_is_listed_with_its_file_and_the_reason(self, manager: MCPClientManager, tmp_path: Path) -> None:
+        rows = statuses(manager)
+        assert [(row["name"], row["state"], row["ready_since"], row["unusable"]) for row in rows] == [
+            ("later", "not started", None, False),
+            ("off", "disabled", None, False),
+            ("yes", "failed", None, True),
+            ("text", "failed", None, True),
         ]
+        assert [row["cli_options"] for row in rows] == [["--config", str(tmp_path / "servers.json")]] * 4
+        unusable, later = describe(manager, "yes", rows), describe(manager, "later", rows)
+        assert unusable is not None
+        assert "disabled: expected a boolean, got a string" in unusable["last_error"]
+        assert later is not None
+        assert later["source"] == str(tmp_path / "servers.json")
+        assert (later["tools"], later["stderr"], later["capabilities"]) == ([], None, [])
+        assert describe(manager, "other", rows) is None
 
-    def test_an_entry_that_cannot_be_used_has_the_reason(self, manager: MCPClientManager) -> None:
-        about = describe(manager, "yes", statuses(manager))
+        timeline = Timeline(UpdateBuffer())
+        timeline.begin(manager)
+        assert timeline.events() == []
 
-        assert about is not None
-        assert "disabled: expected a boolean, got a string" in about["last_error"]
-
-    def test_only_one_that_cannot_be_used_is_not_to_be_tried_again(self, manager: MCPClientManager) -> None:
-        assert [row["name"] for row in statuses(manager) if row["unusable"]] == ["yes", "text"]
-
-    def test_a_command_about_it_names_the_file_that_was_named(self, manager: MCPClientManager, tmp_path: Path) -> None:
-        assert [row["cli_options"] for row in statuses(manager)] == [["--config", str(tmp_path / "servers.json")]] * 4
-
-    def test_a_command_about_it_finds_the_files_of_the_user(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
+    def test_a_command_about_it_finds_the_files_of_the_user_and_cannot_name_one_in_memory(self) -> None:
         Path("mcp_servers.json").write_text('{"mcpServers": {"it": {"command": "x"}}}')
         with MCPClientManager(MCPConfig()) as manager:
             assert [row["cli_options"] for row in statuses(manager)] == [[]]
-
-    def test_no_command_can_name_one_in_memory(self) -> None:
         manager = MCPClientManager({"it": {"command": "x", "disabled": True}})
         assert [row["cli_options"] for row in statuses(manager)] == [None]
-
-    def test_all_that_is_known_of_it_is_its_file(self, manager: MCPClientManager, tmp_path: Path) -> None:
-        about = describe(manager, "later", statuses(manager))
-
-        assert about is not None
-        assert about["source"] == str(tmp_path / "servers.json")
-        assert (about["tools"], about["stderr"], about["capabilities"]) == ([], None, [])
-        assert describe(manager, "other", statuses(manager)) is None
-
-    def test_the_timeline_of_no_servers_is_empty(self, manager: MCPClientManager) -> None:
-        timeline = Timeline(UpdateBuffer())
-        timeline.begin(manager)
-
-        assert timeline.events() == []
 
 
 def status_of(**states: ServerState) -> GatewayStatus:
@@ -220,36 +189,20 @@ def test_rows_and_the_document_are_those_of_the_status(manager: MCPClientManager
     assert [session["client"] for session in document["sessions"]] == ["ci"]
 
 
-def test_changes_of_states_are_told(quick: None, manager: MCPClientManager) -> None:
+def test_changes_are_told_and_what_was_known_kept_while_the_gateway_cannot_be_asked(
+    quick: None, manager: MCPClientManager
+) -> None:
     watched = Watched(manager, status_of(it=ServerState.READY))
     stop = watched.watch.start(lambda *told: watched.states.put(told))
     try:
         assert watched.states.get(timeout=PATIENCE) == ("it", None, "ready", 0, None)
-        watched.answer = status_of(it=ServerState.FAILED)
-        assert watched.states.get(timeout=PATIENCE) == ("it", "ready", "failed", 0, None)
-    finally:
-        stop()
-
-
-def test_a_gateway_that_cannot_be_asked_keeps_what_was_known(quick: None, manager: MCPClientManager) -> None:
-    watched = Watched(manager, status_of(it=ServerState.READY))
-    stop = watched.watch.start(lambda *_: None)
-    try:
         watched.answer = OSError("connection refused")
         assert wait_until(lambda: watched.watch.document()["problem"] == "connection refused")
         assert [row["name"] for row in watched.watch.rows()] == ["it"]
-        watched.answer = status_of(it=ServerState.READY)
+        watched.answer = status_of(it=ServerState.FAILED, new=ServerState.READY)
+        assert watched.states.get(timeout=PATIENCE) == ("it", "ready", "failed", 0, None)
         assert wait_until(lambda: watched.watch.document()["problem"] is None)
-    finally:
-        stop()
-
-
-def test_the_manager_gets_the_servers_that_the_gateway_gets(quick: None, manager: MCPClientManager) -> None:
-    watched = Watched(manager, status_of())
-    stop = watched.watch.start(lambda *_: None)
-    try:
-        watched.answer = status_of(new=ServerState.READY)
-        assert wait_until(lambda: manager.list_servers() == ["new"])
+        assert wait_until(lambda: "new" in manager.list_servers()), "the manager gets it, too"
         watched.answer = status_of()
         assert wait_until(lambda: manager.list_servers() == [])
     finally:

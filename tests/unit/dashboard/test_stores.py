@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import Tracer
 
 from gaia.dashboard import stores
 from gaia.dashboard.live_updates import UpdateBuffer
@@ -20,14 +21,13 @@ def store() -> SpanStore:
 
 
 @pytest.fixture
-def provider(store: SpanStore) -> TracerProvider:
+def tracer(store: SpanStore) -> Tracer:
     provider = TracerProvider()
     provider.add_span_processor(store)
-    return provider
+    return provider.get_tracer("test")
 
 
-def test_a_call_and_its_round_trips_are_one_call(store: SpanStore, provider: TracerProvider) -> None:
-    tracer = provider.get_tracer("test")
+def test_a_call_and_its_round_trips_are_one_call(store: SpanStore, tracer: Tracer) -> None:
     with tracer.start_as_current_span("agent"), tracer.start_as_current_span("tools/call echo", attributes=CALL):
         with tracer.start_as_current_span("tools/call echo", attributes=CALL):
             assert len(store.running()) == 1
@@ -41,17 +41,18 @@ def test_a_call_and_its_round_trips_are_one_call(store: SpanStore, provider: Tra
     ]
 
 
-def test_other_spans_are_no_calls(store: SpanStore, provider: TracerProvider) -> None:
-    tracer = provider.get_tracer("test")
+def test_other_spans_are_no_calls_and_long_texts_are_cut(store: SpanStore, tracer: Tracer) -> None:
     tracer.start_span("tools/list", attributes={**CALL, "mcp.method.name": "tools/list"}).end()
     tracer.start_span("tools/call", attributes={"mcp.method.name": "tools/call"}).end()
-
     assert store.calls() == []
+    tracer.start_span("x", attributes={**CALL, "text": "y" * 100_000}).end()
+    (call,) = store.calls()
+    (span,) = store.related(call["trace_id"], call["span_id"])
+    assert len(span["attributes"]["text"]) < 9000
 
 
-def test_memory_is_bounded(store: SpanStore, provider: TracerProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded(store: SpanStore, tracer: Tracer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "_MAX_SPANS", 10)
-    tracer = provider.get_tracer("test")
     for _ in range(50):
         tracer.start_span("tools/call echo", attributes=CALL).end()
     calls = store.calls()
@@ -61,10 +62,9 @@ def test_memory_is_bounded(store: SpanStore, provider: TracerProvider, monkeypat
 
 
 def test_a_trace_without_end_keeps_its_last_spans(
-    store: SpanStore, provider: TracerProvider, monkeypatch: pytest.MonkeyPatch
+    store: SpanStore, tracer: Tracer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stores, "_MAX_SPANS_OF_A_TRACE", 5)
-    tracer = provider.get_tracer("test")
     with tracer.start_as_current_span("agent"):
         for _ in range(20):
             tracer.start_span("tools/call echo", attributes=CALL).end()
@@ -75,16 +75,7 @@ def test_a_trace_without_end_keeps_its_last_spans(
     assert story[0]["name"] == "agent"
 
 
-def test_long_texts_are_cut(store: SpanStore, provider: TracerProvider) -> None:
-    provider.get_tracer("test").start_span("x", attributes={**CALL, "text": "y" * 100_000}).end()
-    (call,) = store.calls()
-    (span,) = store.related(call["trace_id"], call["span_id"])
-
-    assert len(span["attributes"]["text"]) < 9000
-
-
-def test_nothing_is_kept_once_it_is_closed(store: SpanStore, provider: TracerProvider) -> None:
-    tracer = provider.get_tracer("test")
+def test_nothing_is_kept_once_it_is_closed(store: SpanStore, tracer: Tracer) -> None:
     span = tracer.start_span("tools/call echo", attributes=CALL)
     store.close()
     span.end()
@@ -93,8 +84,8 @@ def test_nothing_is_kept_once_it_is_closed(store: SpanStore, provider: TracerPro
     assert store.calls() == store.running() == []
 
 
-def test_a_running_call_says_how_far_it_is(store: SpanStore, provider: TracerProvider) -> None:
-    span = provider.get_tracer("test").start_span("tools/call echo", attributes=CALL)
+def test_a_running_call_says_how_far_it_is(store: SpanStore, tracer: Tracer) -> None:
+    span = tracer.start_span("tools/call echo", attributes=CALL)
     assert [(call["progress"], call["total"]) for call in store.running()] == [(None, None)]
     span.set_attributes({"gaia.mcp.progress": 3.0, "gaia.mcp.progress.total": 10.0})
     assert [(call["progress"], call["total"]) for call in store.running()] == [(3.0, 10.0)]

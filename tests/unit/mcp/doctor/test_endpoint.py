@@ -18,13 +18,6 @@ from tests.servers.http_server import LEGACY, MODERN, ScriptedServer
 Answering = Callable[..., str]
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
 @pytest.fixture
 def answering() -> Iterator[Answering]:
     """Start an HTTP server that answers every GET with a status; returns its address."""
@@ -81,18 +74,16 @@ def test_a_redirection_names_its_target(answering: Answering) -> None:
     assert "https://example.com/mcp" in check.detail
 
 
-def test_nobody_listening_is_a_failure_of_the_connection() -> None:
+def test_nobody_listening_and_tls_with_a_server_that_has_none_are_failures_of_the_connection(
+    answering: Answering,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    *_, check = check_endpoint(f"http://127.0.0.1:{port}/", {})
-    assert (check.name, check.verdict) == ("connection", Verdict.FAIL)
-    assert "refused" in check.detail.lower()
-
-
-def test_tls_with_a_server_that_has_none_is_explained(answering: Answering) -> None:
-    *_, check = check_endpoint(answering(200).replace("http:", "https:"), {})
-    assert (check.name, check.verdict) == ("connection", Verdict.FAIL)
-    assert "http://" in (check.remedy or "")
+    *_, refused = check_endpoint(f"http://127.0.0.1:{port}/", {})
+    assert "refused" in refused.detail.lower()
+    *_, plain = check_endpoint(answering(200).replace("http:", "https:"), {})
+    assert "http://" in (plain.remedy or "")
+    assert {(check.name, check.verdict) for check in (refused, plain)} == {("connection", Verdict.FAIL)}
 
 
 def test_a_name_without_an_address_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,27 +120,27 @@ class TestEnvironment:
         checks = list(check_endpoint(answering(200), {}))
         assert [check.verdict for check in checks] == [Verdict.OK] * 3
 
-    def test_a_proxy_that_cannot_be_used_is_a_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("https_proxy", "socks5://user:open-sesame@proxy.invalid")
+    @pytest.mark.parametrize(
+        ("variable", "value", "named"),
+        [
+            ("https_proxy", "socks5://user:open-sesame@proxy.invalid", "HTTPS_PROXY"),
+            ("SSL_CERT_FILE", "empty.pem", "SSL_CERT_FILE"),
+            (None, "", "httptools"),
+        ],
+        ids=["a proxy that cannot be used", "the certificates of the client", "a missing extra"],
+    )
+    def test_what_keeps_the_client_from_asking_is_a_failure(
+        self, variable: str | None, value: str, named: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        Path("empty.pem").touch()
+        if variable is None:
+            monkeypatch.setitem(sys.modules, "httptools", None)
+        else:
+            monkeypatch.setenv(variable, value)
         (check,) = check_endpoint("https://example.invalid/mcp", {})
         assert check.verdict is Verdict.FAIL
-        assert "HTTPS_PROXY" in (check.remedy or "")
+        assert named in (check.remedy or "")
         assert "open-sesame" not in repr(check)
-
-    def test_certificates_are_those_of_the_client(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        file = tmp_path / "empty.pem"
-        file.write_text("")
-        monkeypatch.setenv("SSL_CERT_FILE", str(file))
-        (check,) = check_endpoint("https://example.invalid/mcp", {})
-        assert check.verdict is Verdict.FAIL
-        assert "SSL_CERT_FILE" in (check.remedy or "")
-
-
-def test_without_the_extra_its_command_is_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "httptools", None)
-    (check,) = check_endpoint("https://example.invalid/mcp", {})
-    assert check.verdict is Verdict.FAIL
-    assert "httptools" in (check.remedy or "")
 
 
 def test_configured_headers_are_sent_and_never_shown(answering: Answering) -> None:
