@@ -33,27 +33,24 @@ def test_a_refused_reload_is_in_the_status_and_told_to_the_service_manager(tmp_p
         assert told.recv(200) == b"READY=1\nSTATUS=still as it was: a.json: it is wrong"
 
 
-def test_a_gateway_that_cannot_start_is_not_ready() -> None:
+async def test_a_gateway_that_cannot_start_is_not_ready() -> None:
     class Failing(Gateway):
         async def start(self) -> None:
             raise RuntimeError("no audit")
 
-    async def use() -> None:
-        sent: list[Any] = []
+    sent: list[Any] = []
 
-        async def receive() -> Any:
-            return {"type": "lifespan.startup"}
+    async def receive() -> Any:
+        return {"type": "lifespan.startup"}
 
-        async def send(message: Any) -> None:
-            sent.append(message["type"])
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
 
-        try:
-            await Service(Failing({})).application({"type": "lifespan"}, receive, send)
-        except RuntimeError:
-            sent.append("raised")
-        assert sent == ["lifespan.startup.failed", "raised"]
-
-    asyncio.run(use())
+    try:
+        await Service(Failing({})).application({"type": "lifespan"}, receive, send)
+    except RuntimeError:
+        sent.append("raised")
+    assert sent == ["lifespan.startup.failed", "raised"]
 
 
 def test_while_it_runs_the_collector_leaves_alone_what_stays() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -24,16 +25,17 @@ class Disk(AuditFile):
     problem: OSError | None = None
     seconds = 0.0
     loop: FakeLoop | None = None
-    gate: threading.Event | None = None
-    entered: threading.Event | None = None
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.gate, self.entered = threading.Event(), threading.Event()
+        self.gate.set()
 
     def write(self, lines: bytes) -> None:
         if self.loop is not None:
             self.loop.now += self.seconds
-        if self.entered is not None:
-            self.entered.set()
-        if self.gate is not None:
-            assert self.gate.wait(PATIENCE)
+        self.entered.set()
+        assert self.gate.wait(PATIENCE)
         if self.problem is not None:
             raise self.problem
         super().write(lines)
@@ -77,8 +79,7 @@ def audit(disk: Disk, loop: PostingLoop) -> Iterator[Audit]:
     audit = Audit(disk, loop)
     yield audit
     disk.problem = None
-    if disk.gate is not None:
-        disk.gate.set()
+    disk.gate.set()
     audit.close(PATIENCE)
 
 
@@ -122,12 +123,10 @@ def test_a_line_is_there_before_the_answer_leaves(audit: Audit, path: Path) -> N
     ]
 
 
-def test_a_name_of_a_client_breaks_no_line(audit: Audit, path: Path) -> None:
-    audit.record(entry('x"}\n{"target": "forged'), lambda: None)
-    assert targets(path) == ['x"}\n{"target": "forged']
-
-
-@pytest.mark.parametrize("target", ["a\u2028b", "\u202egnp.exe", "\x7f\x9b2J", "\u2066x\u2069", "日本\U0001f600"])
+@pytest.mark.parametrize(
+    "target",
+    ['x"}\n{"target": "forged', "a\u2028b", "\u202egnp.exe", "\x7f\x9b2J", "\u2066x\u2069", "日本\U0001f600"],
+)
 def test_nothing_that_ends_a_line_or_turns_text_is_there_as_it_is(audit: Audit, path: Path, target: str) -> None:
     audit.record(entry(target), lambda: None)
     assert targets(path) == [target]
@@ -167,20 +166,7 @@ class TestFullDisk:
         audit.record(entry("d"), answers.of("d"))
         assert targets(path) == ["a", "b", "c", "d"]
 
-    def test_a_bounded_number_is_kept(
-        self, audit: Audit, disk: Disk, path: Path, loop: PostingLoop, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "MAX_KEPT", 2)
-        disk.problem = self.FULL
-        for name in "abcd":
-            audit.record(entry(name), lambda: None)
-        disk.problem = None
-        loop.advance(1.0)
-        assert audit.refusal() is None
-        assert targets(path) == ["a", "b"]
-        assert audit.lost_lines == 2
-
-    def test_an_attempt_makes_no_room_and_is_not_logged_again(
+    def test_a_bounded_number_is_kept_and_an_attempt_makes_no_room_and_is_not_logged_again(
         self,
         audit: Audit,
         disk: Disk,
@@ -197,8 +183,9 @@ class TestFullDisk:
             assert audit.failure() is not None
         disk.problem = None
         loop.advance(1.0)
-        assert audit.failure() is None
+        assert audit.failure() is audit.refusal() is None
         assert targets(path) == ["a", "b"]
+        assert audit.lost_lines == 2
         assert caplog.text.count("audit_failed") == 1
 
     def test_what_is_kept_is_written_at_the_end(self, audit: Audit, disk: Disk, path: Path) -> None:
@@ -217,8 +204,8 @@ class TestSlowDisk:
         disk.seconds = 1.0
         audit.record(entry("slow"), answers.of("slow"))
         disk.seconds = 0.0
-        disk.gate = threading.Event()
-        disk.entered = threading.Event()
+        disk.gate.clear()
+        disk.entered.clear()
         return answers
 
     def test_a_thread_writes_and_answers_wait_for_their_lines(
@@ -226,11 +213,9 @@ class TestSlowDisk:
     ) -> None:
         for name in "abc":
             audit.record(entry(name), answers.of(name))
-        assert disk.entered is not None
         assert disk.entered.wait(PATIENCE)
         assert answers == ["slow"]
         assert audit.refusal() is None
-        assert disk.gate is not None
         disk.gate.set()
         loop.run_posted()
         assert answers == ["slow", "a"]
@@ -242,7 +227,6 @@ class TestSlowDisk:
         self, audit: Audit, disk: Disk, answers: Answers, loop: PostingLoop
     ) -> None:
         audit.record(entry("a"), answers.of("a"))
-        assert disk.gate is not None
         disk.gate.set()
         loop.run_posted()
         audit.record(entry("b"), answers.of("b"))
@@ -259,7 +243,6 @@ class TestSlowDisk:
         audit.record(entry("c"), answers.of("c"))
         assert answers == ["slow", "a", "b", "c"]
         audit.reopen()
-        assert disk.gate is not None
         disk.gate.set()
         loop.run_posted()
         assert audit.refusal() is None
@@ -271,7 +254,6 @@ class TestSlowDisk:
         disk.problem = TestFullDisk.FULL
         for name in "ab":
             audit.record(entry(name), answers.of(name))
-        assert disk.gate is not None
         disk.gate.set()
         loop.run_posted()
         assert answers == ["slow", "a", "b"]
@@ -286,32 +268,24 @@ class TestSlowDisk:
     ) -> None:
         for name in "abc":
             audit.record(entry(name), answers.of(name))
-        assert disk.gate is not None
         disk.gate.set()
         audit.close(PATIENCE)
         assert sorted(answers) == ["a", "b", "c", "slow"]
         assert targets(path) == ["slow", "a", "b", "c"]
 
 
-def test_a_file_that_was_moved_away_is_made_again(audit: Audit, path: Path) -> None:
+def test_a_file_that_was_moved_away_is_made_again_and_reopening_that_fails_is_a_failure(
+    audit: Audit, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     audit.record(entry("a"), lambda: None)
     path.rename(path.with_name("moved"))
     audit.reopen()
     audit.record(entry("b"), lambda: None)
     assert targets(path) == ["b"]
-
-
-def test_reopening_that_fails_is_a_failure(audit: Audit, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: AuditFile) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(AuditFile, "reopen", refuse)
+    monkeypatch.setattr(AuditFile, "reopen", Mock(side_effect=PermissionError(13, "Permission denied")))
     audit.reopen()
     assert audit.refusal() is not None
-
-
-def test_no_arguments_have_no_digest() -> None:
-    assert digest_of(b"") is None
+    assert digest_of(b"") is None, "no arguments"
 
 
 @pytest.mark.parametrize(

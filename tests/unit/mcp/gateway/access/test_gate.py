@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import pytest
+
 from gaia.mcp.gateway.access.gate import Circuit, Gate
 from gaia.mcp.gateway.access.settings import CircuitSettings, Limit
 
@@ -12,13 +14,14 @@ class Waiting:
     parked_at: Gate | None = None
 
 
-def test_calls_at_once_are_counted_until_they_leave() -> None:
-    gate = Gate("g", Limit(concurrent=1), 0.0)
-    assert gate.delay(0.0) == 0
+def test_calls_at_once_are_counted_until_they_leave_and_an_idle_gate_is_as_a_new_one() -> None:
+    gate = Gate("g", Limit(concurrent=1, per_second=1, burst=9), 0.0)
+    assert (gate.delay(0.0), gate.is_idle(0.0)) == (0, True)
     gate.enter()
-    assert gate.delay(0.0) is None
+    assert (gate.delay(0.0), gate.is_idle(5.0)) == (None, False)
     gate.running -= 1
-    assert gate.delay(0.0) == 0
+    assert (gate.delay(0.0), gate.is_idle(5.0)) == (0, True)
+    assert gate.describe() == "g: 1 at once and 1 per second"
 
 
 def test_a_bucket_says_when_its_next_token_comes() -> None:
@@ -50,16 +53,6 @@ def test_other_figures_keep_what_fits_into_the_bucket() -> None:
     assert gate.delay(0.0) == 1
 
 
-def test_an_idle_gate_is_as_a_new_one() -> None:
-    gate = Gate("g", Limit(concurrent=3, per_second=1), 0.0)
-    assert gate.is_idle(0.0)
-    gate.enter()
-    assert not gate.is_idle(5.0)
-    gate.running -= 1
-    assert gate.is_idle(5.0)
-    assert gate.describe() == "g: 3 at once and 1 per second"
-
-
 def circuit(failures: int = 2) -> Circuit:
     return Circuit("tool", CircuitSettings(failures=failures, window=10, cooldown=5))
 
@@ -68,20 +61,23 @@ def fail(subject: Circuit, now: float) -> None:
     subject.note(True, trial=False, now=now)
 
 
-def test_failures_within_the_window_open_it() -> None:
+@pytest.mark.parametrize(("second", "retry_in"), [(10.0, 5), (10.5, None)])
+def test_failures_within_the_window_open_it_and_those_that_are_far_apart_do_not(
+    second: float, retry_in: float | None
+) -> None:
     subject = circuit()
     fail(subject, 0.0)
     assert subject.is_closed
-    fail(subject, 10.0)
-    assert subject.retry_in(10.0) == 5
-    assert not subject.is_closed
+    fail(subject, second)
+    assert subject.retry_in(second) == retry_in
+    assert subject.is_closed is (retry_in is None)
 
 
-def test_failures_that_are_far_apart_do_not() -> None:
-    subject = circuit()
+def test_calls_from_before_say_nothing_when_it_is_open() -> None:
+    subject = circuit(1)
     fail(subject, 0.0)
-    fail(subject, 10.5)
-    assert subject.retry_in(10.5) is None
+    fail(subject, 4.0)
+    assert subject.retry_in(5.0) is None
 
 
 def test_a_good_call_forgets_failures_and_one_that_says_nothing_does_not() -> None:
@@ -111,10 +107,3 @@ def test_one_trial_at_a_time() -> None:
     subject.note(False, trial=True, now=13.0)
     assert subject.is_closed
     assert not subject.enter()
-
-
-def test_calls_from_before_say_nothing_when_it_is_open() -> None:
-    subject = circuit(1)
-    fail(subject, 0.0)
-    fail(subject, 4.0)
-    assert subject.retry_in(5.0) is None

@@ -2,9 +2,11 @@
 
 import asyncio
 import base64
+import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import jwt
 import pytest
@@ -43,18 +45,11 @@ def judge(token: str, *keys: SigningKey, settings: IssuerSettings = SETTINGS) ->
 @pytest.mark.parametrize("algorithm", ["ES256", "RS256", "PS256", "EdDSA"])
 def test_a_good_token_has_its_claims(algorithm: str) -> None:
     key = SigningKey(algorithm=algorithm)
-    token = key.token(ISSUER)
+    token = key.token(ISSUER, aud=["other", RESOURCE])
     assert claimed_issuer(token) == ISSUER
     assert signing_key_id(token, SETTINGS) == "k1"
-    assert judge(token, key)["sub"] == "ann"
-
-
-def test_the_audience_may_be_one_of_several() -> None:
-    assert judge(KEY.token(ISSUER, aud=["other", RESOURCE]))["sub"] == "ann"
-
-
-def test_each_key_that_fits_is_tried() -> None:
-    assert judge(KEY.token(ISSUER), SigningKey(algorithm="RS256"), SigningKey(), KEY)["sub"] == "ann"
+    others = (SigningKey(algorithm="RS256"), SigningKey())
+    assert judge(token, *others, key)["sub"] == "ann", "each key that fits is tried"
 
 
 def changed(token: str) -> str:
@@ -152,47 +147,32 @@ def make(clock: Clock) -> Callable[..., tuple[Issuer, Fetches, FakeLoop]]:
 Make = Callable[..., tuple[Issuer, Fetches, FakeLoop]]
 
 
-def test_claims_mean_a_client_and_its_profile(make: Make) -> None:
+def test_claims_mean_a_client_and_its_profile_or_no_right(make: Make) -> None:
     issuer, *_ = make()
     principal = issuer.principal(KEY.token(URL, scope="mcp:read other"), [RESOURCE])
     assert principal == Principal("corp/ann")
     assert principal is not None
     assert principal.profile is READER
-
-
-def test_another_claim_may_hold_the_name(make: Make) -> None:
-    issuer, *_ = make(name_claim="client_id")
-    assert issuer.principal(KEY.token(URL, scope="mcp:read", client_id="ci"), [RESOURCE]) == Principal("corp/ci")
-
-
-@pytest.mark.parametrize("name", [None, "", "a\nb", "x" * 300, ["a", "b"]])
-def test_a_name_that_cannot_be_shown_is_refused(make: Make, name: object) -> None:
-    issuer, *_ = make(name_claim="client_id")
-    with pytest.raises(TokenRefused, match="it names no client"):
-        issuer.principal(KEY.token(URL, scope="mcp:read", client_id=name), [RESOURCE])
-
-
-def test_claims_without_a_profile_give_no_right(make: Make) -> None:
-    issuer, *_ = make()
     with pytest.raises(TokenRefused, match="no right") as raised:
         issuer.principal(KEY.token(URL, scope="other"), [RESOURCE])
     assert raised.value.status == 403
 
 
+@pytest.mark.parametrize("name", [None, "", "a\nb", "x" * 300, ["a", "b"]])
+def test_another_claim_may_hold_the_name_and_one_that_cannot_be_shown_is_refused(make: Make, name: object) -> None:
+    issuer, *_ = make(name_claim="client_id")
+    assert issuer.principal(KEY.token(URL, scope="mcp:read", client_id="ci"), [RESOURCE]) == Principal("corp/ci")
+    with pytest.raises(TokenRefused, match="it names no client"):
+        issuer.principal(KEY.token(URL, scope="mcp:read", client_id=name), [RESOURCE])
+
+
 def test_a_token_is_verified_once_for_each_audience(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     issuer, *_ = make()
-    verified: list[list[str]] = []
-    real = module.verified_claims
-
-    def counted(token: str, settings: IssuerSettings, keys: object, audiences: list[str]) -> object:
-        verified.append(audiences)
-        return real(token, settings, keys, audiences)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(module, "verified_claims", counted)
+    monkeypatch.setattr(module, "verified_claims", verified := Mock(wraps=verified_claims))
     token = KEY.token(URL, scope="mcp:read")
     first = issuer.principal(token, [RESOURCE])
     assert issuer.principal(token, [RESOURCE]) is first
-    assert len(verified) == 1
+    assert verified.call_count == 1
     with pytest.raises(TokenRefused, match="another resource"):
         issuer.principal(token, ["https://other.example"])
 
@@ -202,11 +182,7 @@ def test_what_was_verified_expires_with_the_token(make: Make, clock: Clock, monk
     token = KEY.token(URL, scope="mcp:read")
     issuer.principal(token, [RESOURCE])
     clock.now += 601
-
-    def expired(*_: object) -> object:
-        raise TokenRefused("it has expired")
-
-    monkeypatch.setattr(module, "verified_claims", expired)
+    monkeypatch.setattr(module, "verified_claims", Mock(side_effect=TokenRefused("it has expired")))
     with pytest.raises(TokenRefused, match="expired"):
         issuer.principal(token, [RESOURCE])
 
@@ -264,45 +240,40 @@ class Subject:
         self.fetches.end(KEY.public)
         return answers[0]
 
+    def refused(self, *path: str, **claims: object) -> tuple[int, str, str]:
+        """The status, the message and the challenge of a request that is refused."""
+        found = self.judge(*path, **claims) if "issuer" in claims else self.judged(*path, **claims)  # type: ignore[arg-type]
+        assert isinstance(found, Refused)
+        return found.status, found.message, dict(found.headers).get(b"www-authenticate", b"").decode()
 
-def test_the_first_request_waits_for_the_keys_and_others_do_not() -> None:
+
+def test_the_first_request_waits_for_the_keys_others_do_not_and_an_unknown_key_is_refused() -> None:
     subject = Subject()
-    assert subject.judged() == Principal("corp/ann")
-    assert subject.judge() == Principal("corp/ann")
+    assert subject.judged() == subject.judge() == Principal("corp/ann")
+    refused = subject.issuers.judge(SigningKey("other").token(URL, scope="mcp"), "/mcp")
+    assert isinstance(refused, Refused)
+    assert "no such key" in refused.message
 
 
 def test_a_token_may_be_for_the_gateway_or_for_the_endpoint() -> None:
     subject = Subject(audience="api://gateway")
     for audience in (RESOURCE, RESOURCE + "/git", "api://gateway"):
         assert subject.judged("/mcp/git", aud=audience) == Principal("corp/ann")
-    refused = subject.judged("/mcp", aud=RESOURCE + "/git")
-    assert isinstance(refused, Refused)
-    assert refused.status == 401
+    assert subject.refused("/mcp", aud=RESOURCE + "/git")[0] == 401
 
 
-def test_a_bad_token_is_refused_with_where_to_get_a_good_one() -> None:
-    refused = Subject().judged("/mcp/git", exp=1)
-    assert isinstance(refused, Refused)
-    assert refused.status == 401
-    assert refused.message == "The token is refused: it has expired"
-    header = dict(refused.headers)[b"www-authenticate"].decode()
-    assert 'error="invalid_token"' in header
-    assert "/.well-known/oauth-protected-resource/mcp/git" in header
-
-
-def test_claims_that_give_no_right_are_forbidden() -> None:
-    refused = Subject().judged(scope="other")
-    assert isinstance(refused, Refused)
-    assert refused.status == 403
-    header = dict(refused.headers)[b"www-authenticate"].decode()
-    assert 'error="insufficient_scope"' in header
+def test_a_bad_token_is_refused_with_where_to_get_a_good_one_and_one_that_gives_no_right_forbidden() -> None:
+    status, message, challenge = Subject().refused("/mcp/git", exp=1)
+    assert (status, message) == (401, "The token is refused: it has expired")
+    assert 'error="invalid_token"' in challenge
+    assert "/.well-known/oauth-protected-resource/mcp/git" in challenge
+    status, _, challenge = Subject().refused(scope="other")
+    assert (status, 'error="insufficient_scope"' in challenge) == (403, True)
 
 
 def test_a_token_of_another_issuer_has_nothing_fetched() -> None:
     subject = Subject()
-    refused = subject.judge(issuer="https://evil.example")
-    assert isinstance(refused, Refused)
-    assert refused.status == 401
+    assert subject.refused(issuer="https://evil.example")[0] == 401
     assert subject.fetches.begun == 0
 
 
@@ -321,14 +292,6 @@ def test_an_issuer_that_cannot_be_reached_is_no_fault_of_the_client() -> None:
     assert again.status == 503
 
 
-def test_an_unknown_key_is_refused() -> None:
-    subject = Subject()
-    subject.judged()
-    refused = subject.issuers.judge(SigningKey("other").token(URL, scope="mcp"), "/mcp")
-    assert isinstance(refused, Refused)
-    assert "no such key" in refused.message
-
-
 def test_so_many_requests_wait_for_keys_and_no_more() -> None:
     subject = Subject()
     assert all(isinstance(subject.judge(), Pending) for _ in range(MAX_WAITING))
@@ -345,32 +308,15 @@ def test_keys_of_an_issuer_that_stays_the_same_are_kept() -> None:
     assert isinstance(other.judge(), Pending)
 
 
-class TestInThread:
-    @pytest.fixture
-    def server(self) -> Iterator[KeyServer]:
-        with KeyServer() as server:
-            yield server
-
-    def fetch(self, url: str) -> object:
-        async def main() -> object:
-            loop = asyncio.get_running_loop()
-            result: asyncio.Future[object] = loop.create_future()
-            pool = DaemonPool("test-keys", 1)
-            fetch_in_thread(pool, loop, self.settings(url), result.set_result)
-            try:
-                return await asyncio.wait_for(result, PATIENCE)
-            finally:
-                pool.close()
-
-        return asyncio.run(main())
-
-    def settings(self, url: str) -> IssuerSettings:
-        return IssuerSettings(issuer=url, profiles=[ClaimRule(profile="everything")])
-
-    def test_keys_come_to_the_loop(self, server: KeyServer) -> None:
-        server.publish(KEY)
-        assert self.fetch(server.url) == [KEY.public]
-
-    def test_failures_too(self, server: KeyServer) -> None:
-        result = self.fetch(server.url)
-        assert isinstance(result, KeysUnavailable)
+@pytest.mark.parametrize("is_published", [True, False])
+async def test_keys_and_failures_come_from_a_thread_to_the_loop(is_published: bool) -> None:
+    with KeyServer() as server:
+        if is_published:
+            server.publish(KEY)
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[object] = loop.create_future()
+        settings = IssuerSettings(issuer=server.url, profiles=[ClaimRule(profile="everything")])
+        with contextlib.closing(DaemonPool("test-keys", 1)) as pool:
+            fetch_in_thread(pool, loop, settings, result.set_result)
+            found = await asyncio.wait_for(result, PATIENCE)
+        assert found == [KEY.public] if is_published else isinstance(found, KeysUnavailable)

@@ -48,16 +48,11 @@ def calls(**settings: Any) -> Calls:
     return Calls(Limits(GatewayLimits(**settings), loop), loop)
 
 
+ONE = Limit(concurrent=1)
+
+
 def each_client(**limit: Any) -> dict[str, Any]:
     return {"per_client": ClientLimits(**limit)}
-
-
-def test_without_limits_each_call_goes_at_once() -> None:
-    made = calls()
-    for number in range(100):
-        made.make(str(number))
-    assert len(made.started) == 100
-    assert made.limits.figures() == []
 
 
 class TestCallsAtOnce:
@@ -72,44 +67,44 @@ class TestCallsAtOnce:
         assert made.running["c"].waited == 0.5
         assert made.running["a"].waited == 0
 
-    def test_the_limit_of_each_client_is_its_own(self) -> None:
-        made = calls(**each_client(concurrent=1))
-        made.make("a", "ann")
-        made.make("b", "bob")
-        assert made.started == ["a", "b"]
-
-    def test_a_server_has_one_limit_for_all_clients_and_a_pattern_one_for_each_server(self) -> None:
-        made = calls(per_server={"t*": Limit(concurrent=1)})
-        made.make("a", "ann", "time")
-        made.make("b", "bob", "time")
-        made.make("c", "ann", "tea")
-        made.make("d", "ann", "git")
-        assert made.started == ["a", "c", "d"]
-
-    def test_a_tool_has_one_limit_by_its_own_name_or_the_one_among_servers(self) -> None:
-        made = calls(per_tool={"mcp_time_now": Limit(concurrent=1), "slow*": Limit(concurrent=1)})
-        for name, tool in (
-            ("a", "now"),
-            ("b", "now"),
-            ("c", "then"),
-            ("d", "slow_a"),
-            ("e", "slow_b"),
-            ("f", "slow_a"),
-        ):
-            made.make(name, tool=tool)
-        assert made.started == ["a", "c", "d", "e"]
+    @pytest.mark.parametrize(
+        ("limits", "made", "started"),
+        [
+            (each_client(concurrent=1), [("ann", "time", "now"), ("bob", "time", "now")], [0, 1]),
+            ({"per_server": {"time": ONE}}, [("ann", "time", "a"), ("ann", "time", "b"), ("ann", "git", "a")], [0, 2]),
+            ({"per_server": {"time": ONE}, "per_tool": {"*": ONE}}, [("ann", "time", None)] * 2, [0]),
+            (
+                {"per_server": {"t*": ONE}},
+                [("ann", "time", "a"), ("bob", "time", "a"), ("ann", "tea", "a"), ("ann", "git", "a")],
+                [0, 2, 3],
+            ),
+            (
+                {"per_tool": {"mcp_time_now": ONE, "slow*": ONE}},
+                [("ann", "time", tool) for tool in ("now", "now", "then", "slow_a", "slow_b", "slow_a")],
+                [0, 2, 3, 4],
+            ),
+        ],
+        ids=[
+            "the limit of each client is its own",
+            "calls to another server do not wait behind those that do",
+            "requests that are no tool calls pass the gates of client and server",
+            "a server has one limit for all clients and a pattern one for each server",
+            "a tool has one limit by its own name or the one among servers",
+        ],
+    )
+    def test_a_limit_counts_what_it_is_for(
+        self, limits: dict[str, Any], made: list[tuple[str, str, str | None]], started: list[int]
+    ) -> None:
+        through = calls(**limits)
+        for number, (client, server, tool) in enumerate(made):
+            through.make(str(number), client, server, tool)
+        assert through.started == list(map(str, started))
 
     @pytest.mark.parametrize("pattern", ["git_push", "mcp_git_push", "push", "git_pu*"])
     def test_a_tool_is_limited_by_each_name_that_a_listing_has(self, pattern: str) -> None:
         made = calls(per_tool={pattern: Limit(concurrent=1)})
         for name in "ab":
             made.make(name, server="git", tool="push")
-        assert made.started == ["a"]
-
-    def test_requests_that_are_no_tool_calls_pass_the_gates_of_client_and_server(self) -> None:
-        made = calls(per_server={"time": Limit(concurrent=1)}, per_tool={"*": Limit(concurrent=1)})
-        made.make("a", tool=None)
-        made.make("b", tool=None)
         assert made.started == ["a"]
 
     def test_a_profile_has_limits_of_its_own_for_servers_and_tools(self) -> None:
@@ -123,13 +118,6 @@ class TestCallsAtOnce:
         made.make("e", ann, "git", "push")
         made.make("f", ann, "git", "pull")
         assert made.started == ["a", "c", "d", "f"], "and not the limit of clients without any"
-
-    def test_calls_to_another_server_do_not_wait_behind_those_that_do(self) -> None:
-        made = calls(per_server={"time": Limit(concurrent=1)})
-        made.make("a")
-        made.make("b")
-        made.make("c", server="git")
-        assert made.started == ["a", "c"]
 
     def test_a_call_that_needs_two_gates_enters_when_both_are_open(self) -> None:
         made = calls(per_server={"time": Limit(concurrent=1)}, **each_client(concurrent=1))
@@ -207,32 +195,31 @@ class TestTurns:
         assert all(gate.running == waiting == 0 for gate, waiting in made.limits.figures())
 
 
-class TestRate:
-    def test_a_burst_goes_at_once_and_the_rest_at_the_rate(self) -> None:
-        made = calls(**each_client(per_second=2, burst=3))
-        for name in "abcdef":
-            made.make(name)
-        assert made.started == ["a", "b", "c"]
-        made.loop.advance(0.5)
-        assert made.started == ["a", "b", "c", "d"]
-        made.loop.advance(1.0)
-        assert made.started == ["a", "b", "c", "d", "e", "f"]
-
-    def test_a_bucket_fills_up_to_its_size(self) -> None:
-        made = calls(**each_client(per_second=2))
-        made.loop.advance(100.0)
-        for name in "abc":
-            made.make(name)
-        assert made.started == ["a", "b"]
-
-    def test_a_rate_below_one_lets_one_call_go(self) -> None:
-        made = calls(**each_client(per_second=0.25))
-        made.make("a")
-        made.make("b")
-        made.loop.advance(3.9)
-        assert made.started == ["a"]
-        made.loop.advance(0.1)
-        assert made.started == ["a", "b"]
+@pytest.mark.parametrize(
+    ("limit", "idle", "steps"),
+    [
+        (
+            {"per_second": 2, "burst": 3},
+            0.0,
+            [(0.0, "abc"), (0.5, "abcd"), (1.0, "abcdef")],
+        ),
+        ({"per_second": 2}, 100.0, [(0.0, "ab")]),
+        ({"per_second": 0.25}, 0.0, [(3.9, "a"), (0.1, "ab")]),
+    ],
+    ids=[
+        "a burst goes at once and the rest at the rate",
+        "a bucket fills up to its size",
+        "a rate below one lets one go",
+    ],
+)
+def test_a_rate(limit: dict[str, Any], idle: float, steps: list[tuple[float, str]]) -> None:
+    made = calls(**each_client(**limit))
+    made.loop.advance(idle)
+    for name in "abcdef":
+        made.make(name)
+    for seconds, started in steps:
+        made.loop.advance(seconds)
+        assert made.started == list(started)
 
 
 class TestWaiting:
@@ -259,7 +246,7 @@ class TestWaiting:
         given_up.end()
         assert given_up.waited == 2.0
 
-    def test_so_many_calls_of_a_client_wait_and_no_more(self) -> None:
+    def test_so_many_calls_of_a_client_and_so_many_together_wait_and_no_more(self) -> None:
         made = calls(waiting_per_client=2, **each_client(concurrent=1))
         for name in "abcd":
             made.make(name)
@@ -267,8 +254,6 @@ class TestWaiting:
         made.make("f", "bob")
         assert list(made.refused) == ["d"]
         assert isinstance(made.refused["d"], Overloaded)
-
-    def test_so_many_calls_wait_together_and_no_more(self) -> None:
         made = calls(waiting=2, **each_client(concurrent=1))
         for client in ("ann", "bob", "eve"):
             made.make(f"{client} first", client)
@@ -311,16 +296,14 @@ class TestWaiting:
         assert made.started == ["a", "b"]
 
 
-class TestAnswers:
-    def test_the_smallest_limit_counts(self) -> None:
-        made = calls(per_server={"time": Limit(answer_bytes=100)}, per_tool={"now": Limit(answer_bytes=50)})
-        admission = made.make("a")
-        assert admission.check_answer(50) is None
-        error = admission.check_answer(51)
-        assert error is not None
-        assert error.delivery == "unknown"
-        assert "51 bytes" in error.message
-        assert made.make("b", server="git", tool="x").check_answer(10**9) is None
+def test_of_bounds_of_answers_the_smallest_counts() -> None:
+    made = calls(per_server={"time": Limit(answer_bytes=100)}, per_tool={"now": Limit(answer_bytes=50)})
+    admission = made.make("a")
+    assert admission.check_answer(50) is None
+    error = admission.check_answer(51)
+    assert error is not None
+    assert (error.delivery, "51 bytes" in error.message) == ("unknown", True)
+    assert made.make("b", server="git", tool="x").check_answer(10**9) is None
 
 
 class TestCircuit:
@@ -362,20 +345,15 @@ def _known_once(first: Principal | None) -> Callable[[Principal], Principal | No
 class TestChange:
     def test_calls_that_wait_wait_for_the_new_limits_in_their_order(self) -> None:
         made = calls(**each_client(concurrent=1))
-        for name in "abcd":
+        for name in "abcdef":
             made.make(name)
         made.limits.change(GatewayLimits(per_client=ClientLimits(concurrent=3)))
         assert made.started == ["a", "b", "c"]
         made.end("a")
         assert made.started == ["a", "b", "c", "d"]
         assert made.limits.figures()[0][0].limit.concurrent == 3
-
-    def test_without_limits_all_of_them_go(self) -> None:
-        made = calls(**each_client(concurrent=1))
-        for name in "abc":
-            made.make(name)
         made.limits.change(GatewayLimits())
-        assert made.started == ["a", "b", "c"]
+        assert made.started == ["a", "b", "c", "d", "e", "f"], "without limits all of them go"
         assert made.loop.pending == 0
 
     def test_how_long_a_call_has_waited_is_kept(self) -> None:
@@ -433,7 +411,12 @@ def test_clients_without_number_are_forgotten(monkeypatch: pytest.MonkeyPatch) -
     assert "waits" in made.started
 
 
-def test_figures_say_how_much_of_each_limit_is_in_use() -> None:
+def test_without_limits_each_call_goes_at_once_and_figures_say_how_much_of_each_limit_is_in_use() -> None:
+    made = calls()
+    for number in range(100):
+        made.make(str(number))
+    assert len(made.started) == 100
+    assert made.limits.figures() == []
     made = calls(**each_client(concurrent=1))
     for name in "abc":
         made.make(name)

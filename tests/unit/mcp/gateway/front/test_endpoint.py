@@ -291,37 +291,34 @@ async def test_a_client_with_too_many_connections_or_unread_bytes_is_told_the_li
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-def test_a_client_has_as_many_streams_as_it_may_have(tmp_path: Path, era: str) -> None:
-    async def use() -> None:
-        async with limited(tmp_path, streamsPerClient=2) as (gateway, headers):
-            opened = Response()
-            ask(gateway, opened, "POST", headers, {"id": 0, "method": "initialize", "params": OPENING})
-            await asyncio.wait_for(opened.over.wait(), PATIENCE)
-            session = {**headers, b"mcp-session-id": opened.headers[b"mcp-session-id"]}
-            listening = {**headers, b"mcp-protocol-version": b"2026-07-28", b"mcp-method": b"subscriptions/listen"}
-            message = {
-                "id": 1,
-                "method": "subscriptions/listen",
-                "params": {"notifications": {"toolsListChanged": True}, "_meta": STATELESS},
-            }
+async def test_a_client_has_as_many_streams_as_it_may_have(tmp_path: Path, era: str) -> None:
+    async with limited(tmp_path, streamsPerClient=2) as (gateway, headers):
+        opened = Response()
+        ask(gateway, opened, "POST", headers, {"id": 0, "method": "initialize", "params": OPENING})
+        await asyncio.wait_for(opened.over.wait(), PATIENCE)
+        session = {**headers, b"mcp-session-id": opened.headers[b"mcp-session-id"]}
+        listening = {**headers, b"mcp-protocol-version": b"2026-07-28", b"mcp-method": b"subscriptions/listen"}
+        message = {
+            "id": 1,
+            "method": "subscriptions/listen",
+            "params": {"notifications": {"toolsListChanged": True}, "_meta": STATELESS},
+        }
 
-            def begin() -> Response:
-                response = Response()
-                if era == "handshake":
-                    ask(gateway, response, "GET", session)
-                else:
-                    ask(gateway, response, "POST", listening, message)
-                return response
+        def begin() -> Response:
+            response = Response()
+            if era == "handshake":
+                ask(gateway, response, "GET", session)
+            else:
+                ask(gateway, response, "POST", listening, message)
+            return response
 
-            streams = [begin() for _ in range(3)]
-            assert [response.status for response in streams] == [200, 200, 429]
-            streams[0].on_gone()
-            assert begin().status == 200
-            assert begin().status == 429
-            gateway.drain()
-            assert gateway._servers.checks.shares._used["ann", "streams"] == 0
-
-    asyncio.run(use())
+        streams = [begin() for _ in range(3)]
+        assert [response.status for response in streams] == [200, 200, 429]
+        streams[0].on_gone()
+        assert begin().status == 200
+        assert begin().status == 429
+        gateway.drain()
+        assert gateway._servers.checks.shares._used["ann", "streams"] == 0
 
 
 async def test_large_bodies_of_a_client_are_bounded_together(tmp_path: Path) -> None:

@@ -82,15 +82,12 @@ def test_answers_reach_who_asked(session: Session) -> None:
         take(session, b'{"jsonrpc":"2.0","id":"gateway-4","result":[]}')
 
 
-def test_an_id_is_used_once_at_a_time(session: Session) -> None:
+def test_an_id_is_used_once_at_a_time_and_an_answer_that_is_nested_too_deep_refused(session: Session) -> None:
     message = decode_message(b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
     require_unused(message, session.requests)
     session.requests[1] = Request("ping")
     with pytest.raises(RequestRefused):
         require_unused(message, session.requests)
-
-
-def test_an_answer_that_is_nested_too_deep_is_refused() -> None:
     nested = b'{"a":' * 5_000 + b"1" + b"}" * 5_000
     with pytest.raises(RequestRefused, match="no response"):
         take_message(Mock(), ClientMessage("2.0", 1, result=msgspec.Raw(nested)))
@@ -123,18 +120,12 @@ async def test_a_server_that_was_never_ready_may_have_prompts_and_resources() ->
 
 
 @pytest.mark.parametrize("key", ["capabilities", "clientInfo"])
-async def test_what_a_client_says_of_itself_has_a_bound(key: str) -> None:
+async def test_what_a_client_says_of_itself_has_a_bound_and_the_beginning_of_its_program_is_kept(key: str) -> None:
     async with Gateway({}) as gateway:
-        lines = Lines(gateway, stateless=False)
-        error = await lines.ask("initialize", {**OPENING, key: {"x": "x" * 70_000}})
+        error = await Lines(gateway, stateless=False).ask("initialize", {**OPENING, key: {"x": "x" * 70_000}})
         assert error["message"] == f"{key}: longer than 65536 bytes"
-
-
-async def test_of_the_program_of_a_client_the_beginning_is_kept() -> None:
-    async with Gateway({}) as gateway:
-        lines = Lines(gateway, stateless=False)
         info = {"name": "x" * 60_000, "version": 1, "title": "y"}
-        await lines.ask("initialize", {**OPENING, "clientInfo": info})
+        await Lines(gateway, stateless=False).ask("initialize", {**OPENING, "clientInfo": info})
         (session,) = gateway.status().sessions
         assert session.program == "x" * 100
 

@@ -27,13 +27,15 @@ def read() -> str:
     return "text"
 
 
-async def test_a_definition_is_listed_as_the_server_sent_it_under_its_name_here() -> None:
+@pytest.mark.parametrize("stateless", [True, False])
+async def test_a_tool_is_listed_as_the_server_sent_it_under_its_name_here_and_another_unknown(stateless: bool) -> None:
     tool = FakeTool(read, title="Read it", _meta={"vendor/x": 1})
-
-    async with asking({"files": FakeServer("files", tools=[tool])}) as lines:
+    async with asking({"files": FakeServer("files", tools=[tool])}, stateless=stateless) as lines:
         (listed,) = (await lines.ask("tools/list"))["tools"]
-        assert listed["name"] == "files_read"
-        assert (listed["title"], listed["_meta"]) == ("Read it", {"vendor/x": 1})
+        assert (listed["name"], listed["title"], listed["_meta"]) == ("files_read", "Read it", {"vendor/x": 1})
+        error = await lines.ask("tools/call", {"name": "files_write"})
+        assert (error["code"], error["message"]) == (-32602, "Unknown tool: files_write")
+        assert (await lines.ask("tools/call"))["code"] == -32602
 
 
 async def test_names_that_two_servers_would_share_stay_apart() -> None:
@@ -46,15 +48,6 @@ async def test_names_that_two_servers_would_share_stay_apart() -> None:
         for name in names:
             assert "content" in await lines.ask("tools/call", {"name": name, "arguments": {}})
     assert [len(server.calls) for server in servers.values()] == [1, 1]
-
-
-@pytest.mark.parametrize("stateless", [True, False])
-async def test_a_tool_that_does_not_exist_is_said_to_be_unknown(stateless: bool) -> None:
-    async with asking({"files": FakeServer("files", tools=[read])}, stateless=stateless) as lines:
-        await lines.ask("tools/list")
-        error = await lines.ask("tools/call", {"name": "files_write"})
-        assert (error["code"], error["message"]) == (-32602, "Unknown tool: files_write")
-        assert (await lines.ask("tools/call"))["code"] == -32602
 
 
 async def test_a_call_for_a_server_that_cannot_start_says_why_and_the_others_work() -> None:
@@ -96,7 +89,7 @@ def greet(name: str) -> str:
     return f"Hello {name}"
 
 
-async def test_those_of_several_servers_are_listed_and_got() -> None:
+async def test_prompts_of_several_servers_are_listed_and_got_and_another_unknown() -> None:
     servers = {"a": FakeServer("a", prompts=[greet]), "b": FakeServer("b", prompts=[greet], protocol="2026-07-28")}
 
     async with asking(servers) as lines:
@@ -105,46 +98,26 @@ async def test_those_of_several_servers_are_listed_and_got() -> None:
         assert (listed["resultType"], listed["cacheScope"]) == ("complete", "private")
         got = await lines.ask("prompts/get", {"name": "b_greet", "arguments": {"name": "Ada"}})
         assert got["messages"][0]["content"]["text"] == "Hello Ada"
-
-
-async def test_one_that_does_not_exist_is_said_to_be_unknown() -> None:
-    async with asking({"a": FakeServer("a", prompts=[greet])}) as lines:
         error = await lines.ask("prompts/get", {"name": "greet"})
         assert (error["code"], error["message"]) == (-32602, "Unknown prompt: greet")
 
 
-@pytest.mark.parametrize("stateless", [True, False])
-async def test_each_is_read_from_the_server_that_lists_it(stateless: bool) -> None:
-    servers = {"a": FakeServer("a", resources={"x:1": "from a"}), "b": FakeServer("b", resources={"x:2": "from b"})}
+@pytest.mark.parametrize(("stateless", "not_found"), [(True, -32602), (False, -32002)])
+async def test_each_resource_is_read_from_the_first_server_that_lists_it(stateless: bool, not_found: int) -> None:
+    servers = {
+        "a": FakeServer("a", resources={"x:1": "from a", "x:3": "from a"}),
+        "b": FakeServer("b", resources={"x:2": "from b", "x:3": "from b"}),
+    }
 
     async with asking(servers, stateless=stateless) as lines:
         listed = await lines.ask("resources/list")
-        assert [resource["uri"] for resource in listed["resources"]] == ["x:1", "x:2"]
-        for uri, text in (("x:1", "from a"), ("x:2", "from b")):
-            assert (await lines.ask("resources/read", {"uri": uri}))["contents"][0]["text"] == text
+        assert sorted(resource["uri"] for resource in listed["resources"]) == ["x:1", "x:2", "x:3"]
+        for uri, text in (("x:1", "from a"), ("x:2", "from b"), ("x:3", "from a")):
+            result = await lines.ask("resources/read", {"uri": uri})
+            assert result["contents"][0]["text"] == text
+            assert not stateless or (result["ttlMs"], result["cacheScope"]) == (0, "private"), "it is not to be kept"
         assert (await lines.ask("resources/templates/list"))["resourceTemplates"] == []
-
-
-async def test_of_two_with_one_uri_the_first_server_has_it() -> None:
-    servers = {"a": FakeServer("a", resources={"x:1": "from a"}), "b": FakeServer("b", resources={"x:1": "from b"})}
-
-    async with asking(servers) as lines:
-        assert len((await lines.ask("resources/list"))["resources"]) == 1
-        assert (await lines.ask("resources/read", {"uri": "x:1"}))["contents"][0]["text"] == "from a"
-
-
-async def test_a_result_says_that_it_must_not_be_kept_if_its_server_does_not_say_more() -> None:
-    async with asking({"a": FakeServer("a", resources={"x:1": ""})}) as lines:
-        result = await lines.ask("resources/read", {"uri": "x:1"})
-        assert (result["ttlMs"], result["cacheScope"]) == (0, "private")
-
-
-@pytest.mark.parametrize(("stateless", "code"), [(True, -32602), (False, -32002)])
-async def test_one_that_no_server_has_is_not_found(stateless: bool, code: int) -> None:
-    servers = {"a": FakeServer("a", resources={"x:1": ""}), "b": FakeServer("b", resources={"x:2": ""})}
-
-    async with asking(servers, stateless=stateless) as lines:
-        assert (await lines.ask("resources/read", {"uri": "x:3"}))["code"] == code
+        assert (await lines.ask("resources/read", {"uri": "x:4"}))["code"] == not_found
 
 
 @pytest.mark.parametrize(("data", "code"), [({"uri": "x:1"}, -32002), (None, -32602)])
@@ -185,6 +158,19 @@ def review(code: str) -> str:
     return f"Review {code}"
 
 
+@pytest.fixture
+def relayed(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The parameters of the requests that are passed on, each of which succeeds."""
+    found: list[dict[str, Any]] = []
+
+    def relay(request: PendingRequest, _server: Any, params: dict[str, Any], _target: Any) -> None:
+        found.append(params)
+        request.succeed(b"{}")
+
+    monkeypatch.setattr("gaia.mcp.gateway.methods.features.relay", relay)
+    return found
+
+
 @pytest.mark.parametrize(
     ("given", "sent"),
     [
@@ -199,16 +185,8 @@ def review(code: str) -> str:
     ],
 )
 async def test_the_server_gets_the_reference_that_was_checked(
-    monkeypatch: pytest.MonkeyPatch, given: str, sent: dict[str, str]
+    relayed: list[dict[str, Any]], given: str, sent: dict[str, str]
 ) -> None:
-    relayed: list[dict[str, Any]] = []
-
-    def relay(request: PendingRequest, _server: Any, params: dict[str, Any], _target: Any) -> None:
-        relayed.append(params)
-        request.succeed(b"{}")
-
-    monkeypatch.setattr("gaia.mcp.gateway.methods.features.relay", relay)
-
     server = FakeServer("f", prompts=[review], resources={"file:///a": "a"})
     async with asking({"f": server}, stateless=False) as lines:
         lines.client.received(
@@ -220,16 +198,7 @@ async def test_the_server_gets_the_reference_that_was_checked(
     assert relayed == [{"ref": sent}]
 
 
-def test_of_a_template_that_stands_for_hidden_resources_these_are_not_completed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    relayed: list[dict[str, Any]] = []
-
-    def relay(request: PendingRequest, _server: Any, params: dict[str, Any], _target: Any) -> None:
-        relayed.append(params)
-        request.succeed(b"{}")
-
-    monkeypatch.setattr("gaia.mcp.gateway.methods.features.relay", relay)
+def test_of_a_template_that_stands_for_hidden_resources_these_are_not_completed(relayed: list[dict[str, Any]]) -> None:
     view = SimpleNamespace(
         templates=lambda: SimpleNamespace(routes={"db:///{table}/{+row}": (SimpleNamespace(name="db"), "")}),
         when_resources_known=lambda act: act(),

@@ -53,28 +53,33 @@ class Request:
         self.answer = (code, message, data, status)
 
 
-def failed(error: MCPError, *, is_stateless: bool = True) -> tuple[int, str, Any, int]:
-    request = Request(is_stateless=is_stateless)
-    relaying.fail(cast("PendingRequest", request), "a", error)
-    assert request.answer is not None
-    return request.answer
-
-
-def test_an_error_of_a_server_stays_as_it_is() -> None:
-    assert failed(JsonRpcError(-32603, "broken", {"x": 1})) == (-32603, "broken", {"x": 1}, 200)
+def failed(error: MCPError, **request: Any) -> Request:
+    """A request whose server failed."""
+    made = Request(**request)
+    relaying.fail(cast("PendingRequest", made), "a", error)
+    return made
 
 
 @pytest.mark.parametrize(
-    ("code", "expected", "status"),
-    [(-32601, -32601, 404), (-32021, -32021, 400), (-32002, -32602, 200), (-32020, -32603, 200), (-32022, -32603, 200)],
+    ("code", "expected", "status", "is_stateless"),
+    [
+        (-32603, -32603, 200, True),
+        (-32601, -32601, 404, True),
+        (-32021, -32021, 400, True),
+        (-32002, -32602, 200, True),
+        (-32020, -32603, 200, True),
+        (-32022, -32603, 200, True),
+        (-32002, -32002, 200, False),
+    ],
 )
-def test_codes_of_the_stateless_era(code: int, expected: int, status: int) -> None:
-    answer = failed(JsonRpcError(code, "why"))
-    assert (answer[0], answer[3]) == (expected, status)
-
-
-def test_the_handshake_era_has_a_code_for_resources() -> None:
-    assert failed(JsonRpcError(-32002, "none"), is_stateless=False)[0] == -32002
+def test_an_error_of_a_server_stays_as_it_is_but_for_the_codes_of_the_stateless_era(
+    code: int, expected: int, status: int, is_stateless: bool
+) -> None:
+    request = failed(JsonRpcError(code, "why", {"x": 1}), is_stateless=is_stateless)
+    assert request.answer is not None
+    assert (request.answer[0], request.answer[3]) == (expected, status)
+    if code == -32603:
+        assert request.answer == (-32603, "why", {"x": 1}, 200)
 
 
 def details(error: MCPError, delivery: str) -> dict[str, str]:
@@ -88,104 +93,76 @@ def is_reserved(code: int) -> bool:
 
 @pytest.mark.parametrize("method", ["tools/call", "resources/read"])
 def test_what_was_not_sent_has_a_code_of_our_own(method: str) -> None:
-    request, error = Request(method=method), Overloaded("full")
-    relaying.fail(cast("PendingRequest", request), "a", error)
-    assert request.answer == (-31001, "full (the server has not received it)", details(error, "not_sent"), 200)
-    assert not is_reserved(request.answer[0])
+    error = Overloaded("full")
+    answer = failed(error, method=method).answer
+    assert answer == (-31001, "full (the server has not received it)", details(error, "not_sent"), 200)
+    assert not is_reserved(answer[0])
 
 
-def test_a_tool_call_that_may_have_taken_effect_has_a_result_that_says_so() -> None:
-    request, error = Request(), AnswerLost("gone", delivery="unknown")
-    relaying.fail(cast("PendingRequest", request), "a", error)
+@pytest.mark.parametrize("message", ["gone", "gone (the server may have acted on it)"])
+def test_a_tool_call_that_may_have_taken_effect_has_a_result_that_says_so_once(message: str) -> None:
+    error = AnswerLost(message, delivery="unknown")
+    request = failed(error)
     assert request.answer is None
     assert request.result == {
         "content": [{"type": "text", "text": "gone (the server may have acted on it)"}],
         "isError": True,
         "_meta": {"gaia.mcp/failure": details(error, "unknown")},
     }
-
-
-def test_other_requests_have_a_code_of_our_own_for_that() -> None:
-    request, error = Request(method="resources/read"), AnswerLost("gone", delivery="unknown")
-    relaying.fail(cast("PendingRequest", request), "a", error)
-    assert request.answer == (-31002, "gone (the server may have acted on it)", details(error, "unknown"), 200)
-    assert not is_reserved(request.answer[0])
+    answer = failed(error, method="resources/read").answer
+    assert answer == (-31002, "gone (the server may have acted on it)", details(error, "unknown"), 200)
+    assert not is_reserved(answer[0])
 
 
 @pytest.mark.parametrize("member", ["requestState", "inputResponses"])
 def test_a_further_round_that_was_not_sent_may_have_taken_effect_in_the_one_before(member: str) -> None:
-    request, error = Request(params={"name": b'"t"', member: b'"s"'}), Overloaded("full")
-    relaying.fail(cast("PendingRequest", request), "a", error)
+    error = Overloaded("full")
+    request = failed(error, params={"name": b'"t"', member: b'"s"'})
     assert request.result is not None
     assert request.result["_meta"] == {"gaia.mcp/failure": details(error, "unknown")}
 
 
-def test_a_gateway_before_a_gateway_says_it_once() -> None:
-    request = Request()
-    relaying.fail(
-        cast("PendingRequest", request), "a", AnswerLost("gone (the server may have acted on it)", delivery="unknown")
-    )
-    assert request.result is not None
-    assert request.result["content"][0]["text"] == "gone (the server may have acted on it)"
+DENIAL = """the tool 'x' of server 'a' is denied by "x" in "disabledTools" of its entry in /home/x/servers.json"""
 
 
-def test_a_client_with_a_name_is_not_told_of_the_gateways_machine(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ServerUnavailable.of("a", "/home/x/server does not exist"), "server 'a': it is unavailable; the log of"),
+        (
+            ServerUnavailable.of("a", "/home/x/server does not exist", 4.2),
+            "server 'a': it is unavailable; the next attempt is in 5 s; the log of",
+        ),
+        (
+            CircuitOpen("tool 'x' of 'a' has failed too often", retry_in=5.0),
+            "tool 'x' of 'a' has failed too often (the server has not received it)",
+        ),
+        (ToolDenied(DENIAL), "server 'a': its tool is denied"),
+        (CallTimeout("it took 3 s", delivery="unknown"), "it took 3 s"),
+    ],
+)
+def test_a_client_with_a_name_is_told_of_its_call_and_not_of_the_gateways_machine(
+    error: MCPError, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     # As the command sets it.
     caplog.set_level("WARNING")
-    request = Request(principal=Principal("ci"))
-    relaying.fail(cast("PendingRequest", request), "a", ServerUnavailable.of("a", "/home/x/server does not exist"))
-
+    request = failed(error, principal=Principal("ci"))
+    if request.result is not None:
+        assert request.result["content"][0]["text"].startswith(said)
+        return
     assert request.answer is not None
     _, message, data, _ = request.answer
+    assert message.startswith(said)
     assert "/home" not in message
-    assert "'a'" in message
-    assert data == {"server": "a", "errorType": "server_unavailable", "delivery": "not_sent"}
-    assert "/home/x/server" in caplog.text
-
-
-def test_it_is_told_when_an_unavailable_server_is_tried_again() -> None:
-    request = Request(principal=Principal("ci"))
-    relaying.fail(cast("PendingRequest", request), "a", ServerUnavailable.of("a", "/home/x/server does not exist", 4.2))
-
-    assert request.answer is not None
-    assert request.answer[1].startswith("server 'a': it is unavailable; the next attempt is in 5 s; the log of")
-
-
-def test_it_is_told_of_an_open_circuit() -> None:
-    request = Request(principal=Principal("ci"))
-    relaying.fail(
-        cast("PendingRequest", request), "a", CircuitOpen("tool 'x' of 'a' has failed too often", retry_in=5.0)
-    )
-
-    assert request.answer is not None
-    assert request.answer[1] == "tool 'x' of 'a' has failed too often (the server has not received it)"
-    assert request.answer[2]["errorType"] == "server_unavailable"
-
-
-def test_nor_of_the_file_with_the_list_that_denies() -> None:
-    request = Request(principal=Principal("ci"))
-    denial = """the tool 'x' of server 'a' is denied by "x" in "disabledTools" of its entry in /home/x/servers.json"""
-    relaying.fail(cast("PendingRequest", request), "a", ToolDenied(denial))
-
-    assert request.answer is not None
-    assert "/home" not in request.answer[1]
-    assert "its tool is denied" in request.answer[1]
+    assert data == details(error, "not_sent")
+    assert ("/home/x" in caplog.text) is ("/home" in str(error))
 
 
 def test_a_client_that_calls_again_and_again_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     checks = Checks()
     for _ in range(100):
-        request = Request(principal=Principal("ci"), checks=checks)
-        relaying.fail(cast("PendingRequest", request), "a", ServerUnavailable.of("a", "it does not exist"))
+        failed(ServerUnavailable.of("a", "it does not exist"), principal=Principal("ci"), checks=checks)
     assert caplog.text.count("server_error_withheld") == 1
-
-
-def test_what_is_about_the_call_itself_it_is_told() -> None:
-    request = Request(principal=Principal("ci"))
-    relaying.fail(cast("PendingRequest", request), "a", CallTimeout("it took 3 s", delivery="unknown"))
-
-    assert request.result is not None
-    assert request.result["content"][0]["text"].startswith("it took 3 s")
 
 
 def echo(text: str) -> str:

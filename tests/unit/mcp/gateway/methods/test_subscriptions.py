@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -69,10 +70,12 @@ async def test_a_resource_that_is_named_twice_does_not_hold_up_the_acknowledgeme
         assert told["params"]["notifications"] == {"resourceSubscriptions": ["x:1"]}
 
 
-async def test_a_filter_that_is_none_is_refused() -> None:
-    async with asking({}) as lines:
-        params = {"notifications": {"resourceSubscriptions": "x:1"}}
+async def test_a_filter_that_is_none_or_names_too_many_resources_is_refused() -> None:
+    async with asking({"a": FakeServer("a")}) as lines:
+        params: dict[str, Any] = {"notifications": {"resourceSubscriptions": "x:1"}}
         assert (await lines.ask("subscriptions/listen", params))["code"] == -32602
+        params = {"notifications": {"resourceSubscriptions": [f"x:{number}" for number in range(1_001)]}}
+        assert "more than 1000 resources" in (await lines.ask("subscriptions/listen", params))["message"]
 
 
 async def test_the_end_of_the_gateway_is_a_result() -> None:
@@ -95,12 +98,6 @@ async def test_clients_of_the_handshake_era_subscribe_by_requests() -> None:
         assert await lines.ask("resources/unsubscribe", {"uri": "x:1"}) == {}
     async with asking({}, stateless=False) as lines:
         assert (await lines.ask("resources/subscribe", {"uri": "x:1"}))["code"] == -32602
-
-
-async def test_too_many_resources_are_refused() -> None:
-    async with asking({"a": FakeServer("a")}) as lines:
-        wanted = {"notifications": {"resourceSubscriptions": [f"x:{number}" for number in range(1_001)]}}
-        assert "more than 1000 resources" in (await lines.ask("subscriptions/listen", wanted))["message"]
 
 
 async def test_a_listening_with_a_large_id_ends_with_the_others() -> None:

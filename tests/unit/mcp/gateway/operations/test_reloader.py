@@ -30,60 +30,51 @@ def refusing() -> Source:
     return Source(list, load)
 
 
-def test_a_changed_file_is_read_after_it_has_stayed_the_same(tmp_path: Path) -> None:
-    async def test() -> None:
-        loop, applied = FakeLoop(), list[str]()
-        file = tmp_path / "a.json"
-        file.write_text("{}")
-        reloader = Reloader([source(applied, "a", file)], loop)
-        reloader.start()
-        loop.advance(5)
-        assert applied == []
-        file.write_text("{ }")
-        loop.advance(2)
-        await reloader.wait()
-        assert applied == ["a"]
-        loop.advance(5)
-        await reloader.wait()
-        assert applied == ["a"]
-        reloader.stop()
-        assert loop.pending == 0
-
-    run(test)
+async def test_a_changed_file_is_read_after_it_has_stayed_the_same(tmp_path: Path) -> None:
+    loop, applied = FakeLoop(), list[str]()
+    file = tmp_path / "a.json"
+    file.write_text("{}")
+    reloader = Reloader([source(applied, "a", file)], loop)
+    reloader.start()
+    loop.advance(5)
+    assert applied == []
+    file.write_text("{ }")
+    loop.advance(2)
+    await reloader.wait()
+    assert applied == ["a"]
+    loop.advance(5)
+    await reloader.wait()
+    assert applied == ["a"]
+    reloader.stop()
+    assert loop.pending == 0
 
 
-def test_nothing_is_applied_if_one_source_cannot_be_used() -> None:
-    async def test() -> None:
-        applied, seen = list[str](), list[ReloadStatus]()
-        reloader = Reloader([source(applied, "a"), refusing()], FakeLoop(), ended=seen.append)
-        reloader.reload()
-        await reloader.wait()
-        assert applied == []
-        assert [one.error for one in seen] == ["a.json: it is wrong"]
-
-    run(test)
+async def test_nothing_is_applied_if_one_source_cannot_be_used() -> None:
+    applied, seen = list[str](), list[ReloadStatus]()
+    reloader = Reloader([source(applied, "a"), refusing()], FakeLoop(), ended=seen.append)
+    reloader.reload()
+    await reloader.wait()
+    assert applied == []
+    assert [one.error for one in seen] == ["a.json: it is wrong"]
 
 
-def test_what_is_asked_for_meanwhile_is_done_once_afterwards() -> None:
-    async def test() -> None:
-        began, applied = list[str](), list[str]()
-        reading, go_on = threading.Event(), threading.Event()
+async def test_what_is_asked_for_meanwhile_is_done_once_afterwards() -> None:
+    began, applied = list[str](), list[str]()
+    reading, go_on = threading.Event(), threading.Event()
 
-        def load() -> Callable[[], Any]:
-            reading.set()
-            assert go_on.wait(PATIENCE)
-            return lambda: applied.append("a")
+    def load() -> Callable[[], Any]:
+        reading.set()
+        assert go_on.wait(PATIENCE)
+        return lambda: applied.append("a")
 
-        reloader = Reloader([Source(list, load)], FakeLoop(), began=lambda: began.append(""))
-        reloader.reload()
-        await asyncio.to_thread(reading.wait, PATIENCE)
-        reloader.reload()
-        reloader.reload()
-        go_on.set()
-        await reloader.wait()
-        assert (len(began), applied) == (2, ["a", "a"])
-
-    run(test)
+    reloader = Reloader([Source(list, load)], FakeLoop(), began=lambda: began.append(""))
+    reloader.reload()
+    await asyncio.to_thread(reading.wait, PATIENCE)
+    reloader.reload()
+    reloader.reload()
+    go_on.set()
+    await reloader.wait()
+    assert (len(began), applied) == (2, ["a", "a"])
 
 
 @pytest.fixture

@@ -38,17 +38,14 @@ def in_loop(test: Any) -> None:
     asyncio.run(use())
 
 
-def test_a_parked_call_is_found_by_its_state_once() -> None:
-    def use() -> None:
-        rounds, parked = Rounds(), Parked(Requester())
-        result = orjson.loads(rounds.park(parked, {"1": {"method": "roots/list", "params": {}}}, BINDING))
-        assert result["inputRequests"] == {"1": {"method": "roots/list", "params": {}}}
-        params = {"requestState": orjson.Fragment(orjson.dumps(result["requestState"]))}
-        assert rounds.opened(params, BINDING) is parked
-        with pytest.raises(SealBroken, match="no call waits"):
-            rounds.opened(params, BINDING)
-
-    in_loop(use)
+async def test_a_parked_call_is_found_by_its_state_once() -> None:
+    rounds, parked = Rounds(), Parked(Requester())
+    result = orjson.loads(rounds.park(parked, {"1": {"method": "roots/list", "params": {}}}, BINDING))
+    assert result["inputRequests"] == {"1": {"method": "roots/list", "params": {}}}
+    params = {"requestState": orjson.Fragment(orjson.dumps(result["requestState"]))}
+    assert rounds.opened(params, BINDING) is parked
+    with pytest.raises(SealBroken, match="no call waits"):
+        rounds.opened(params, BINDING)
 
 
 async def test_a_client_that_does_not_come_back_has_its_call_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,45 +58,36 @@ async def test_a_client_that_does_not_come_back_has_its_call_cancelled(monkeypat
     assert len(rounds) == 0
 
 
-def test_the_number_of_parked_calls_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_parked_calls_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds_module, "_MAX_PARKED", 3)
     monkeypatch.setattr(rounds_module, "_MAX_PARKED_OF_CLIENT", 2)
 
-    def use() -> None:
-        rounds = Rounds()
-        for identity in ("ann", "ann", "ben"):
-            assert rounds.has_room(identity)
-            rounds.park(Parked(Requester(identity=identity)), {}, BINDING)
-            if identity == "ann" and len(rounds) == 2:
-                assert not rounds.has_room("ann")
-        assert not rounds.has_room("cleo")
-        rounds.close()
-        assert rounds.has_room("ann")
-
-    in_loop(use)
+    rounds = Rounds()
+    for identity in ("ann", "ann", "ben"):
+        assert rounds.has_room(identity)
+        rounds.park(Parked(Requester(identity=identity)), {}, BINDING)
+        if identity == "ann" and len(rounds) == 2:
+            assert not rounds.has_room("ann")
+    assert not rounds.has_room("cleo")
+    rounds.close()
+    assert rounds.has_room("ann")
 
 
-def test_the_state_of_a_server_is_sealed_and_put_back() -> None:
-    def use() -> None:
-        rounds, client = Rounds(), Requester(is_stateless=True)
-        result = {"resultType": "input_required", "inputRequests": {}, "requestState": "the server's own", "more": [1]}
-        sealed = orjson.loads(rounds.sealed(orjson.dumps(result), client, BINDING))
-        assert {**sealed, "requestState": "the server's own"} == result
-        assert "own" not in sealed["requestState"]
-        params: dict[str, Any] = {"name": "a", "requestState": sealed["requestState"]}
-        assert rounds.opened(params, BINDING) is None
-        assert params == {"name": "a", "requestState": "the server's own"}
-
-    in_loop(use)
+async def test_the_state_of_a_server_is_sealed_and_put_back() -> None:
+    rounds, client = Rounds(), Requester(is_stateless=True)
+    result = {"resultType": "input_required", "inputRequests": {}, "requestState": "the server's own", "more": [1]}
+    sealed = orjson.loads(rounds.sealed(orjson.dumps(result), client, BINDING))
+    assert {**sealed, "requestState": "the server's own"} == result
+    assert "own" not in sealed["requestState"]
+    params: dict[str, Any] = {"name": "a", "requestState": sealed["requestState"]}
+    assert rounds.opened(params, BINDING) is None
+    assert params == {"name": "a", "requestState": "the server's own"}
 
 
-def test_a_server_may_only_require_what_the_client_has_declared() -> None:
-    def use() -> None:
-        result = {"resultType": "input_required", "inputRequests": {"x": {"method": "roots/list"}}}
-        with pytest.raises(InvalidResponse, match="roots/list, which the client does not offer"):
-            Rounds().sealed(orjson.dumps(result), Requester(capabilities={}), BINDING)
-
-    in_loop(use)
+async def test_a_server_may_only_require_what_the_client_has_declared() -> None:
+    result = {"resultType": "input_required", "inputRequests": {"x": {"method": "roots/list"}}}
+    with pytest.raises(InvalidResponse, match="roots/list, which the client does not offer"):
+        Rounds().sealed(orjson.dumps(result), Requester(capabilities={}), BINDING)
 
 
 FORM = {"message": "Who?", "requestedSchema": {}}

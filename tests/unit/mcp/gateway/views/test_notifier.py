@@ -1,7 +1,9 @@
 """Who is told what changes, and what is watched for it."""
 
 import asyncio
+import contextlib
 import itertools
+from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -122,19 +124,24 @@ class Features:
         return "unsubscribe"
 
 
-@pytest.mark.parametrize("unsubscribing_fails", [False, True])
-async def test_a_client_that_comes_while_a_watch_ends_gets_the_answer_to_its_own(
-    monkeypatch: pytest.MonkeyPatch, unsubscribing_fails: bool
-) -> None:
+def watching(monkeypatch: pytest.MonkeyPatch, decisions: Subscriptions | None = None) -> tuple[Features, Any, Any]:
+    """A server, of the stateless era if it makes decisions, with what watches it and its client."""
     features = Features()
 
     async def run(_: object, what: str) -> None:
         await features.answer_of(what)
 
     monkeypatch.setattr(changes_module, "run", run)
+    requests = Mock(is_stateless=decisions is not None)
+    engine = Mock(features=features, requests=requests, subscriptions=decisions or Mock())
+    return features, Notifier(Mock()), Mock(_engine=engine)
 
-    changes: Any = Notifier(Mock())
-    client: Any = Mock(_engine=Mock(features=features, requests=Mock(is_stateless=False)))
+
+@pytest.mark.parametrize("unsubscribing_fails", [False, True])
+async def test_a_client_that_comes_while_a_watch_ends_gets_the_answer_to_its_own(
+    monkeypatch: pytest.MonkeyPatch, unsubscribing_fails: bool
+) -> None:
+    features, changes, client = watching(monkeypatch)
     early, late = Audience("a"), Audience("a")
     outcomes: list[object] = []
     for audience in (early, late):
@@ -163,16 +170,9 @@ async def test_a_client_that_comes_while_a_watch_ends_gets_the_answer_to_its_own
 async def test_a_server_of_the_stateless_era_is_asked_no_more_for_what_it_does_not_agree_to(
     monkeypatch: pytest.MonkeyPatch, answers: bool
 ) -> None:
-    features, decisions = Features(), Subscriptions()
-
-    async def run(_: object, what: str) -> None:
-        await features.answer_of(what)
-
-    monkeypatch.setattr(changes_module, "run", run)
+    decisions = Subscriptions()
+    features, changes, client = watching(monkeypatch, decisions)
     monkeypatch.setattr(changes_module, "_DECISION_SECONDS", PATIENCE if answers else 0.001)
-
-    changes: Any = Notifier(Mock())
-    client: Any = Mock(_engine=Mock(features=features, requests=Mock(is_stateless=True), subscriptions=decisions))
     audience = Audience("a")
     changes.add(audience)
     refused = asyncio.get_running_loop().create_future()
@@ -193,6 +193,17 @@ def speak(context: MCPContext, words: str) -> str:
     return words
 
 
+@contextlib.asynccontextmanager
+async def speaking(instances: str, sessions: int, level: str = "debug") -> AsyncIterator[list[Lines]]:
+    """So many sessions at a server that speaks, which want its log from this level on."""
+    async with Gateway({"it": {**FakeServer("it", tools=[speak]), "instances": instances}}) as gateway:
+        opened = [Lines(gateway, stateless=False) for _ in range(sessions)]
+        for lines in opened:
+            await lines.open()
+            await lines.ask("logging/setLevel", {"level": level})
+        yield opened
+
+
 async def heard(lines: Lines, words: str) -> list[str]:
     """What a session is told while it calls."""
     await lines.ask("tools/call", {"name": "it_speak", "arguments": {"words": words}})
@@ -200,11 +211,7 @@ async def heard(lines: Lines, words: str) -> list[str]:
 
 
 async def test_a_session_gets_the_log_messages_of_its_own_process() -> None:
-    async with Gateway({"it": {**FakeServer("it", tools=[speak]), "instances": "per-session"}}) as gateway:
-        one, other = Lines(gateway, stateless=False), Lines(gateway, stateless=False)
-        for lines in (one, other):
-            await lines.open()
-            await lines.ask("logging/setLevel", {"level": "debug"})
+    async with speaking("per-session", 2) as (one, other):
         assert await heard(one, "mine") == ["mine"]
         assert await heard(other, "yours") == ["yours"]
         assert await heard(one, "again") == ["again"]
@@ -212,20 +219,13 @@ async def test_a_session_gets_the_log_messages_of_its_own_process() -> None:
 
 
 async def test_sessions_that_share_a_process_get_its_log_messages() -> None:
-    async with Gateway({"it": {**FakeServer("it", tools=[speak]), "instances": "per-client"}}) as gateway:
-        one, other = Lines(gateway, stateless=False), Lines(gateway, stateless=False)
-        for lines in (one, other):
-            await lines.open()
-            await lines.ask("logging/setLevel", {"level": "debug"})
+    async with speaking("per-client", 2) as (one, other):
         assert await heard(one, "ours") == ["ours"]
         assert (await other.wait_told("notifications/message"))["params"]["data"] == "ours"
 
 
 async def test_a_process_that_runs_already_is_told_of_another_level() -> None:
-    async with Gateway({"it": {**FakeServer("it", tools=[speak]), "instances": "per-session"}}) as gateway:
-        lines = Lines(gateway, stateless=False)
-        await lines.open()
-        await lines.ask("logging/setLevel", {"level": "error"})
+    async with speaking("per-session", 1, "error") as (lines,):
         await lines.ask("tools/call", {"name": "it_speak", "arguments": {"words": "not loud enough"}})
         await lines.ask("logging/setLevel", {"level": "debug"})
         assert await heard(lines, "now") == ["now"]
@@ -235,15 +235,7 @@ async def test_requests_for_one_resource_that_come_while_answers_leave_are_answe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Over HTTP, the answer to one request lets in the one that was pipelined after it."""
-    features = Features()
-
-    async def run(_: object, what: str) -> None:
-        await features.answer_of(what)
-
-    monkeypatch.setattr(changes_module, "run", run)
-
-    changes: Any = Notifier(Mock())
-    client: Any = Mock(_engine=Mock(features=features, requests=Mock(is_stateless=False)))
+    features, changes, client = watching(monkeypatch)
     audience, outcomes = Audience("a"), list[object]()
     changes.add(audience)
 
