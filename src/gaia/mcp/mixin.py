@@ -325,7 +325,8 @@ class MCPClientMixin(ConstructionHook):
 
     def list_mcp_servers(self) -> list[str]:
         """The names of the connected servers, restarting ones included."""
-        return list(self._mcp_manager.list_servers())
+        names: list[str] = self._mcp_manager.list_servers()
+        return names
 
     def get_mcp_client(self, name: str) -> MCPClient | None:
         """The client of a connected server; None if there is no such server."""

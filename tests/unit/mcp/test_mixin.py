@@ -204,6 +204,15 @@ class TestConnect:
         assert (list(agent._tools_registry), list(_TOOL_REGISTRY)) == (["mcp_time_now"], [])
 
 
+def test_a_manager_of_an_application_s_tests_may_be_a_plain_mock(mocker: Any) -> None:
+    plain = mocker.patch("gaia.mcp.mixin.MCPClientManager").return_value
+    plain.add_server.return_value = a_client("time", "now")
+    host = Host()
+    assert host.connect_mcp_server("time", {"command": "x"}) is True
+    assert _TOOL_REGISTRY["mcp_time_now"]["_mcp_server"] == "time"
+    assert host.list_mcp_servers() is plain.list_servers.return_value
+
+
 class TestDisconnect:
     def test_it_removes_exactly_the_servers_tools(self, manager: Mock) -> None:
         native = _TOOL_REGISTRY["mcp_a_native"] = {"name": "mcp_a_native"}
