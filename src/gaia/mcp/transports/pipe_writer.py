@@ -216,6 +216,8 @@ class PipeWriter:
                     # An interrupt came between a write and its bookkeeping: it is unknown how much was written, so no
                     # further byte may ever follow.
                     self._broken = True
+                    # Later calls of this thread wait for the next start of the server, as those of others do.
+                    self._writing_in = None
                     raise
         finally:
             # The writer thread writes the rest, and items that others appended while they saw the turn taken.

@@ -342,6 +342,10 @@ class TestBrokenPipe:
 
         with pytest.raises(KeyboardInterrupt):
             writer.send(Interrupted(b"frame\n"))
+        own = Watched(b"own\n")
+        own.id = 2
+        assert writer.send(own)
+        assert not own.was_sent
         assert broken.wait(PATIENCE)
         late = Watched(b"late\n")
         with ThreadPoolExecutor(1) as other:
