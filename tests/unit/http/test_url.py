@@ -103,10 +103,8 @@ PLAIN, SECURE = Url.parse("http://example.com/"), Url.parse("https://example.com
 
 
 @pytest.fixture(autouse=True)
-def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "REQUEST_METHOD"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
+def no_cgi(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REQUEST_METHOD", raising=False)
 
 
 class TestEnvironment:

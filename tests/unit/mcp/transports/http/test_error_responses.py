@@ -101,13 +101,18 @@ class TestRefusal:
         assert isinstance(error, NeedsAuthorization) is expected
         assert error.status == answered.status
 
-    def test_a_redirect_that_is_not_followed_shows_no_secrets(self) -> None:
-        moved = response(302, Location="http://me:hunter2@other/login?token=hunter2")
-        assert "it redirects to http://other/login, which is not followed" in refusal(moved).message
-
-    def test_a_redirect_that_cannot_be_read_leads_nowhere(self) -> None:
-        for location in ("", "http://[", "ftp://host/"):
-            assert "it redirects to nowhere" in refusal(response(302, Location=location)).message
+    @pytest.mark.parametrize(
+        ("location", "said"),
+        [
+            (
+                "http://me:hunter2@other/login?token=hunter2",
+                "it redirects to http://other/login, which is not followed",
+            ),
+            *((location, "it redirects to nowhere") for location in ("", "http://[", "ftp://host/")),
+        ],
+    )
+    def test_a_redirect_that_is_not_followed_shows_no_secrets(self, location: str, said: str) -> None:
+        assert said in refusal(response(302, Location=location)).message
 
     def test_one_that_nobody_is_let_in_for_says_how_to_log_in(self, server: ScriptedServer, client: MCPClient) -> None:
         server.on["tools/call"] = lambda exchange: exchange.body(b"", status=401)
@@ -116,13 +121,11 @@ class TestRefusal:
         assert "gaia mcp login web" in result["error"]
 
 
-class TestSecrets:
-    def test_what_a_server_repeats_of_them_is_masked(self, serve: Serve, connect: Connect) -> None:
-        server = serve()
-        client = connect(server, headers={"Authorization": "Bearer abcdef-secret"})
-        echoed = b"you sent abcdef-secret"
-        server.on["tools/call"] = lambda exchange: exchange.body(echoed, "text/plain", 400)
-        assert client.call_tool("echo", {})["error"].endswith("400 Bad Request: you sent ***")
+def test_what_a_server_repeats_of_secrets_is_masked(server: ScriptedServer, connect: Connect) -> None:
+    client = connect(server, headers={"Authorization": "Bearer abcdef-secret"})
+    echoed = b"you sent abcdef-secret"
+    server.on["tools/call"] = lambda exchange: exchange.body(echoed, "text/plain", 400)
+    assert client.call_tool("echo", {})["error"].endswith("400 Bad Request: you sent ***")
 
 
 class TestForgottenSession:
@@ -230,12 +233,9 @@ class TestHeaders:
         assert session.stream_headers("7") == {**expected, "Last-Event-ID": "7"}
 
 
-class TestReason:
-    def test_it_is_one_line_without_secrets(self, session: HttpSession) -> None:
-        assert session.reason(OSError("no route\n  to secret")) == "no route to ***"
-
-    def test_of_an_error_that_says_nothing_it_is_the_type(self, session: HttpSession) -> None:
-        assert session.reason(HttpClientError("")) == "HttpClientError"
+def test_a_reason_is_one_line_without_secrets_or_the_type_of_an_error_that_says_nothing(session: HttpSession) -> None:
+    assert session.reason(OSError("no route\n  to secret")) == "no route to ***"
+    assert session.reason(HttpClientError("")) == "HttpClientError"
 
 
 @pytest.mark.parametrize(("negotiated", "expected"), [(NOT_NEGOTIATED, False), (HANDSHAKE, False), (STATELESS, True)])
@@ -274,19 +274,18 @@ class TestWhatIsSent:
 
 class TestBeginning:
     @pytest.mark.parametrize("identifier", ["s", "!~", "x" * 4096])
-    def test_visible_characters_are_an_id(self, session: HttpSession, identifier: str) -> None:
+    def test_visible_characters_are_an_id_and_a_server_may_have_none(
+        self, session: HttpSession, identifier: str
+    ) -> None:
         session.begin(identifier)
         assert session.stream_headers(None)["Mcp-Session-Id"] == identifier
+        session.begin(None)
+        assert session.id is None
 
     @pytest.mark.parametrize("identifier", ["", "x" * 4097, "a b", "a\tb", "ü", "\x7f"])
     def test_nothing_else_is_repeated_in_each_request(self, session: HttpSession, identifier: str) -> None:
         with pytest.raises(InvalidResponse, match=f"it has {len(identifier)} characters"):
             session.begin(identifier)
-        assert session.id is None
-
-    def test_a_server_may_have_none(self, session: HttpSession) -> None:
-        session.begin("s")
-        session.begin(None)
         assert session.id is None
 
     def test_a_server_with_one_that_is_too_long_does_not_get_ready(self, serve: Serve) -> None:

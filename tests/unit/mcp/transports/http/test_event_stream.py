@@ -41,15 +41,21 @@ def stream() -> EventStream:
 
 
 class TestMessages:
-    def test_only_message_events_with_data_are_messages(self, stream: EventStream) -> None:
-        text = ": comment\n\nevent: endpoint\ndata: /x\n\nid: 1\ndata:\n\ndata: a\n\nevent: message\ndata: b\n\n"
-        assert list(messages(stream, response(text))) == [b"a", b"b"]
-
-    def test_lines_of_one_event_belong_together(self, stream: EventStream) -> None:
-        assert list(messages(stream, response('data: {"a":\ndata: "ü"}\n\n'))) == ['{"a":\n"ü"}'.encode()]
-
-    def test_an_event_that_never_ended_is_none(self, stream: EventStream) -> None:
-        assert list(messages(stream, response("data: a\n\ndata: half"))) == [b"a"]
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            (
+                ": comment\n\nevent: endpoint\ndata: /x\n\nid: 1\ndata:\n\ndata: a\n\nevent: message\ndata: b\n\n",
+                [b"a", b"b"],
+            ),
+            ('data: {"a":\ndata: "ü"}\n\n', ['{"a":\n"ü"}'.encode()]),
+            ("data: a\n\ndata: half", [b"a"]),
+            (":\n" * 5000 + "data: a\n\n", [b"a"]),
+        ],
+        ids=["with data alone", "of several lines", "that ended", "after many comments"],
+    )
+    def test_only_message_events_are_messages(self, stream: EventStream, text: str, expected: list[bytes]) -> None:
+        assert list(messages(stream, response(text))) == expected
 
     def test_one_that_is_too_long_is_an_error_after_those_before_it(self, stream: EventStream) -> None:
         said = messages(stream, response(f"data: a\n\ndata: {'x' * 1001}\n\n"))
@@ -57,21 +63,17 @@ class TestMessages:
         with pytest.raises(InvalidEvents):
             next(said)
 
-    def test_a_response_of_another_type_is_an_error(self, stream: EventStream) -> None:
-        with pytest.raises(InvalidEvents):
-            list(messages(stream, response("data: a\n\n", "text/html")))
-
-    def test_what_never_ends_a_line_or_an_event_is_an_error(self, stream: EventStream) -> None:
-        for text in ("x" * 1001, ":" + "x" * 1001, "event: a\n" * 200, "id: 1\n" * 201, "data:\n" * 201):
+    def test_a_response_of_another_type_or_what_never_ends_a_line_or_an_event_is_an_error(
+        self, stream: EventStream
+    ) -> None:
+        endless = ("x" * 1001, ":" + "x" * 1001, "event: a\n" * 200, "id: 1\n" * 201, "data:\n" * 201)
+        for answered in (response("data: a\n\n", "text/html"), *map(response, endless)):
             with pytest.raises(InvalidEvents):
-                list(messages(stream, response(text)))
+                list(messages(stream, answered))
 
     def test_others_have_their_turn_between_many_lines(self, stream: EventStream) -> None:
         stream.begin(EVENTS)
         assert list(stream.messages(b":\n" * 200)) == [None] * 3
-
-    def test_comments_may_go_on_for_ever(self, stream: EventStream) -> None:
-        assert list(messages(stream, response(":\n" * 5000 + "data: a\n\n"))) == [b"a"]
 
 
 class TestPieces:

@@ -26,14 +26,6 @@ from tests.unit.mcp.transports.http.conftest import Connect, Serve
 from tests.waiting import PATIENCE, wait_until
 
 HELLO = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-
-
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PROXIES:
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
 
 
 class TestAlone:
@@ -264,27 +256,26 @@ class TestProxies:
         transport.disconnect()
 
 
-class TestAnEnvironmentThatCannotBeUsed:
-    @pytest.mark.parametrize(
-        ("variable", "value"),
-        [
-            ("SSL_CERT_FILE", "/no/such/file"),
-            ("HTTP_PROXY", "ftp://127.0.0.1:9"),
-            ("ALL_PROXY", "socks5://127.0.0.1:9"),
-            ("HTTPS_PROXY", "http://127.0.0.1:port"),
-        ],
-    )
-    def test_is_a_failure_to_connect_that_says_where_to_look(
-        self, variable: str, value: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        if variable == "ALL_PROXY" and importlib.util.find_spec("socksio"):
-            pytest.skip("what SOCKS needs is installed here")
-        monkeypatch.setenv(variable, value)
-        client = MCPClient.from_config("web", {"url": "http://127.0.0.1:9/"})
-        assert not client.connect()
-        assert client.last_error is not None
-        assert "what the environment says of proxies and certificates" in client.last_error
-        client.disconnect()
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("SSL_CERT_FILE", "/no/such/file"),
+        ("HTTP_PROXY", "ftp://127.0.0.1:9"),
+        ("ALL_PROXY", "socks5://127.0.0.1:9"),
+        ("HTTPS_PROXY", "http://127.0.0.1:port"),
+    ],
+)
+def test_an_environment_that_cannot_be_used_is_a_failure_to_connect_that_says_where_to_look(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable == "ALL_PROXY" and importlib.util.find_spec("socksio"):
+        pytest.skip("what SOCKS needs is installed here")
+    monkeypatch.setenv(variable, value)
+    client = MCPClient.from_config("web", {"url": "http://127.0.0.1:9/"})
+    assert not client.connect()
+    assert client.last_error is not None
+    assert "what the environment says of proxies and certificates" in client.last_error
+    client.disconnect()
 
 
 class TestTls:
