@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import threading
@@ -65,18 +66,23 @@ class TestedAgent(Agent, MCPClientMixin):
         return self.console.shown
 
 
+Connected = Callable[..., TestedAgent]
+
+
 @pytest.fixture
-def closing() -> Iterator[Callable[[TestedAgent], TestedAgent]]:
-    """Stop an agent's servers at the end of the test."""
-    agents: list[TestedAgent] = []
+def connected() -> Iterator[Connected]:
+    """An agent with this server, which is stopped at the end of the test; the keywords are the agent's."""
+    with contextlib.ExitStack() as stack:
 
-    def register(agent: TestedAgent) -> TestedAgent:
-        agents.append(agent)
-        return agent
+        def make(
+            endpoint: ScriptedLLM, server: Any, name: str = "demo", kind: Any = TestedAgent, **settings: Any
+        ) -> Any:
+            agent = kind(endpoint, **settings)
+            stack.callback(agent.close_mcp)
+            agent.connect_mcp_server(name, server)
+            return agent
 
-    yield register
-    for agent in agents:
-        agent.close_mcp()
+        yield make
 
 
 def after(condition: Callable[[], bool], action: Callable[[], object]) -> threading.Thread:
@@ -149,12 +155,11 @@ class TestAnswers:
         assert answer == {"role": "tool", "tool_call_id": assistant["tool_calls"][0]["id"], "content": "3"}
 
     def test_mcp_tools_keep_their_schema_and_are_called(
-        self, stream: bool, demo_server: dict[str, Any], closing: Callable[[TestedAgent], TestedAgent]
+        self, stream: bool, demo_server: dict[str, Any], connected: Connected
     ) -> None:
         replies = [Reply(calls=[("mcp_demo_add", {"a": 2, "b": 3}), ("mcp_demo_fail", {})]), Reply("5")]
         with scripted_llm(*replies) as endpoint:
-            agent = closing(TestedAgent(endpoint, stream=stream))
-            agent.connect_mcp_server("demo", demo_server)
+            agent = connected(endpoint, demo_server, stream=stream)
             result = agent.run("2 + 3?")
         offered = {entry["function"]["name"]: entry["function"] for entry in endpoint.requests[0]["tools"]}
         client = agent.get_mcp_client("demo")
@@ -274,13 +279,12 @@ class TestParallelCalls:
         assert [call.content for call in result.tool_calls] == ["a", "b"]
 
     def test_calls_to_one_server_overlap(
-        self, fault_server: Callable[..., dict[str, Any]], closing: Callable[[TestedAgent], TestedAgent]
+        self, fault_server: Callable[..., dict[str, Any]], connected: Connected
     ) -> None:
         # The server answers nothing before it has all three.
         calls = [("mcp_s_echo", {"text": text}) for text in "abc"]
         with scripted_llm(Reply(calls=calls), Reply("Done.")) as endpoint:
-            agent = closing(TestedAgent(endpoint))
-            agent.connect_mcp_server("s", fault_server(reorder=3) | {"timeout": PATIENCE})
+            agent = connected(endpoint, fault_server(reorder=3) | {"timeout": PATIENCE}, "s")
             result = agent.run("Go.")
         texts = [json.loads(call.content)["data"]["content"][0]["text"] for call in result.tool_calls]
         assert texts == ["a", "b", "c"]
@@ -343,7 +347,7 @@ class TestLimits:
 
 class TestServersThatFail:
     def test_a_crash_is_told_to_the_model_and_the_run_goes_on(
-        self, demo_server: dict[str, Any], closing: Callable[[TestedAgent], TestedAgent]
+        self, demo_server: dict[str, Any], connected: Connected
     ) -> None:
         replies = [
             Reply(calls=[("mcp_demo_crash", {})]),
@@ -351,8 +355,7 @@ class TestServersThatFail:
             Reply("2, in spite of all."),
         ]
         with scripted_llm(*replies) as endpoint:
-            agent = closing(TestedAgent(endpoint, confirm="never"))
-            agent.connect_mcp_server("demo", demo_server)
+            agent = connected(endpoint, demo_server, confirm="never")
             result = agent.run("1 + 1?")
         crashed, added = result.tool_calls
         assert crashed.outcome == "error"
@@ -361,7 +364,7 @@ class TestServersThatFail:
         assert result.answer == "2, in spite of all."
 
     def test_tools_that_come_while_it_runs_are_offered_in_the_next_step(
-        self, feature_server: dict[str, Any], closing: Callable[[TestedAgent], TestedAgent]
+        self, feature_server: dict[str, Any], connected: Connected
     ) -> None:
         grown = threading.Event()
 
@@ -381,8 +384,7 @@ class TestServersThatFail:
                 return result
 
         with scripted_llm(Reply(calls=[("mcp_demo_grow", {})]), call_the_new_one, Reply("Grown.")) as endpoint:
-            agent = closing(Watching(endpoint))
-            agent.connect_mcp_server("demo", feature_server)
+            agent = connected(endpoint, feature_server, kind=Watching)
             result = agent.run("Grow.")
         assert [call.name for call in result.tool_calls] == ["mcp_demo_grow", "mcp_demo_grown_1"]
 
@@ -404,11 +406,10 @@ class TestCancellation:
         return "notifications/cancelled" in [message["method"] for message in received]
 
     def test_calls_to_servers_are_cancelled_and_the_servers_told(
-        self, server: dict[str, Any], state_file: Path, closing: Callable[[TestedAgent], TestedAgent]
+        self, server: dict[str, Any], state_file: Path, connected: Connected
     ) -> None:
         with scripted_llm(Reply("I ask.", [("mcp_s_echo", {"text": "a"}), ("mcp_s_pid", {})])) as endpoint:
-            agent = closing(TestedAgent(endpoint))
-            agent.connect_mcp_server("s", server)
+            agent = connected(endpoint, server, "s")
             other = after(lambda: len(read_state(state_file).calls) == 2, agent.cancel)
             result = agent.run("Go.")
             other.join()
@@ -420,13 +421,12 @@ class TestCancellation:
         assert agent.cancel() is False
 
     def test_ctrl_c_cancels_calls_and_passes_on(
-        self, server: dict[str, Any], state_file: Path, closing: Callable[[TestedAgent], TestedAgent]
+        self, server: dict[str, Any], state_file: Path, connected: Connected
     ) -> None:
         main = threading.main_thread().ident
         assert main is not None
         with scripted_llm(Reply(calls=[("mcp_s_echo", {"text": "a"})])) as endpoint:
-            agent = closing(TestedAgent(endpoint))
-            agent.connect_mcp_server("s", server)
+            agent = connected(endpoint, server, "s")
             other = after(
                 lambda: len(read_state(state_file).calls) == 1, lambda: signal.pthread_kill(main, signal.SIGINT)
             )
@@ -512,26 +512,23 @@ class TestCancellation:
 
 
 class TestConfirmation:
-    def run(
-        self, agent_settings: dict[str, Any], demo_server: dict[str, Any], *more: tuple[str, dict[str, Any]]
-    ) -> AgentResult:
-        calls = [("mcp_demo_add", {"a": 1, "b": 2}), ("mcp_demo_counter", {}), *more]
-        with scripted_llm(Reply(calls=calls), Reply("Done.")) as endpoint:
-            agent = TestedAgent(endpoint, **agent_settings)
-            try:
-                agent.connect_mcp_server("demo", demo_server)
-                return agent.run("Go.")
-            finally:
-                agent.close_mcp()
+    @pytest.fixture
+    def run(self, demo_server: dict[str, Any], connected: Connected) -> Callable[..., AgentResult]:
+        def run(**settings: Any) -> AgentResult:
+            calls = [("mcp_demo_add", {"a": 1, "b": 2}), ("mcp_demo_counter", {})]
+            with scripted_llm(Reply(calls=calls), Reply("Done.")) as endpoint:
+                return connected(endpoint, demo_server, **settings).run("Go.")
 
-    def test_a_call_that_is_confirmed_is_made_and_asked_about_once(self, demo_server: dict[str, Any]) -> None:
+        return run
+
+    def test_a_call_that_is_confirmed_is_made_and_asked_about_once(self, run: Callable[..., AgentResult]) -> None:
         seen: list[Any] = []
 
         def agree(request: Any) -> bool:
             seen.append(request)
             return True
 
-        result = self.run({"confirm": "always", "on_confirmation": agree}, demo_server)
+        result = run(confirm="always", on_confirmation=agree)
         assert [call.outcome for call in result.tool_calls] == ["success", "success"]
         assert [(request.tool, request.server) for request in seen] == [
             ("mcp_demo_add", "demo"),
@@ -540,8 +537,8 @@ class TestConfirmation:
         assert seen[0].arguments == {"a": 1, "b": 2}
         assert seen[0].annotations["readOnlyHint"] is True
 
-    def test_without_a_person_to_ask_the_call_is_refused(self, demo_server: dict[str, Any]) -> None:
-        result = self.run({"confirm": "destructive"}, demo_server)
+    def test_without_a_person_to_ask_the_call_is_refused(self, run: Callable[..., AgentResult]) -> None:
+        result = run(confirm="destructive")
         assert [call.outcome for call in result.tool_calls] == ["success", "refused"]
         assert "there is none to ask" in result.tool_calls[1].content
 

@@ -29,28 +29,18 @@ def run() -> Run:
 
 
 class TestPage:
-    def test_has_the_command_the_machine_and_the_versions(self, run: Run, tmp_path: Path) -> None:
+    def test_tells_what_was_run_who_is_missing_and_where_a_peer_is_ahead(self, run: Run, tmp_path: Path) -> None:
         page.write(run, tmp_path)
 
         text = (tmp_path / "benchmarks.md").read_text()
-        assert "$ python -m benchmarks\n" in text
-        assert "cores: 2" in text
-        assert "mcp 2.3.0" in text
-
-    def test_names_who_is_missing_or_failed_and_why(self, run: Run, tmp_path: Path) -> None:
-        page.write(run, tmp_path)
-
-        text = (tmp_path / "benchmarks.md").read_text()
+        for said in ("$ python -m benchmarks\n", "cores: 2", "mcp 2.3.0"):
+            assert said in text
         assert "- fastmcp, async is missing: pip said no" in text
         assert "- mcp, async is out: no good answer within 3 s" in text
-
-    def test_says_where_a_peer_is_ahead_and_why(self, run: Run, tmp_path: Path) -> None:
-        page.write(run, tmp_path)
-
-        text = (tmp_path / "benchmarks.md").read_text()
         (line,) = (line for line in text.splitlines() if line.startswith("| footprint: threads: 50 servers"))
         assert "behind, see below" in line
         assert "- Each server has threads of its own" in text
+        assert Run.load(tmp_path / "benchmarks.json") == run
 
     def test_shows_a_plot_for_each_table_and_none_of_an_older_run(self, run: Run, tmp_path: Path) -> None:
         (tmp_path / "benchmarks-old.svg").write_text("")
@@ -64,11 +54,6 @@ class TestPage:
         ]
         text = (tmp_path / "benchmarks.md").read_text()
         assert all(f"]({name})" in text for name in plots)
-
-    def test_stands_next_to_its_data(self, run: Run, tmp_path: Path) -> None:
-        page.write(run, tmp_path)
-
-        assert Run.load(tmp_path / "benchmarks.json") == run
 
 
 def test_steps_are_lines_of_a_table_without_a_plot(tmp_path: Path) -> None:

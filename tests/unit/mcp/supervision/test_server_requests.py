@@ -29,6 +29,15 @@ def offer(supervise: Callable[..., Supervised]) -> Offer:
     return start
 
 
+@pytest.fixture
+def asking(offer: Offer, person: Person) -> FakeChannel:
+    """The channel of a server that has asked the person, who thinks."""
+    channel = offer(on_elicitation=person)
+    channel.ask("elicitation/create", FORM)
+    person.wait_until_asked()
+    return channel
+
+
 def server_of(channel: FakeChannel) -> Supervised:
     server: Supervised = channel.supervised  # type: ignore[attr-defined]
     return server
@@ -48,14 +57,11 @@ class TestAnswering:
         assert person.threads == ["mcp-test-server-requests-1"]
         assert person.requests[0].server == "fake"
 
-    def test_calls_and_pings_go_on_while_a_person_thinks(self, offer: Offer, person: Person) -> None:
-        channel = offer(on_elicitation=person)
-        channel.ask("elicitation/create", FORM)
-        person.wait_until_asked()
-        channel.ask("ping", identifier="ping")
-        assert channel.wait_for_response("ping")["result"] == {}
-        assert server_of(channel).is_answered_by(1)
-        assert channel.responses == [{"jsonrpc": "2.0", "id": "ping", "result": {}}]
+    def test_calls_and_pings_go_on_while_a_person_thinks(self, asking: FakeChannel, person: Person) -> None:
+        asking.ask("ping", identifier="ping")
+        assert asking.wait_for_response("ping")["result"] == {}
+        assert server_of(asking).is_answered_by(1)
+        assert asking.responses == [{"jsonrpc": "2.0", "id": "ping", "result": {}}]
 
     def test_several_questions_wait_at_once(self, offer: Offer, person: Person) -> None:
         channel = offer(on_elicitation=person)
@@ -165,63 +171,47 @@ class TestRefusing:
         channel.ask("elicitation/create", FORM, "later")
         assert channel.wait_for_response("later")["result"]["action"] == "accept"
 
-    def test_an_id_that_is_in_use_is_refused(self, offer: Offer, person: Person) -> None:
-        channel = offer(on_elicitation=person)
-        channel.ask("elicitation/create", FORM)
-        person.wait_until_asked()
-        channel.ask("elicitation/create", FORM)
-        assert error_of(channel)[0] == INVALID_REQUEST
+    def test_an_id_that_is_in_use_is_refused(self, asking: FakeChannel, person: Person) -> None:
+        asking.ask("elicitation/create", FORM)
+        assert error_of(asking)[0] == INVALID_REQUEST
 
 
 class TestNobodyWaits:
-    def test_a_question_that_nobody_answers_expires(self, offer: Offer, person: Person) -> None:
-        channel = offer(on_elicitation=person)
-        channel.ask("elicitation/create", FORM)
-        person.wait_until_asked()
-        server_of(channel).pass_time(600.0)
-        assert error_of(channel) == (INTERNAL_ERROR, "not answered within 600 s")
+    def test_a_question_that_nobody_answers_expires(self, asking: FakeChannel, person: Person) -> None:
+        server_of(asking).pass_time(600.0)
+        assert error_of(asking) == (INTERNAL_ERROR, "not answered within 600 s")
         assert person.withdrawn.wait(PATIENCE)
 
-    def test_a_question_that_the_server_cancels_is_not_answered(self, offer: Offer, person: Person) -> None:
-        channel = offer(on_elicitation=person)
-        channel.ask("elicitation/create", FORM)
-        person.wait_until_asked()
-        channel.notify("notifications/cancelled", {"requestId": "q-1"})
+    def test_a_question_that_the_server_cancels_is_not_answered(self, asking: FakeChannel, person: Person) -> None:
+        asking.notify("notifications/cancelled", {"requestId": "q-1"})
         assert person.withdrawn.wait(PATIENCE)
         person.may_answer.set()
-        server_of(channel).server_request_threads.close()
-        assert channel.responses == []
+        server_of(asking).server_request_threads.close()
+        assert asking.responses == []
 
     @pytest.mark.parametrize("identifier", ["q-2", 1, None, [1], {}])
-    def test_cancelling_what_was_not_asked_changes_nothing(self, offer: Offer, person: Person, identifier: Any) -> None:
-        channel = offer(on_elicitation=person)
-        channel.ask("elicitation/create", FORM)
-        person.wait_until_asked()
-        channel.notify("notifications/cancelled", {"requestId": identifier})
+    def test_cancelling_what_was_not_asked_changes_nothing(
+        self, asking: FakeChannel, person: Person, identifier: Any
+    ) -> None:
+        asking.notify("notifications/cancelled", {"requestId": identifier})
         person.may_answer.set()
-        assert channel.wait_for_response()["result"]["action"] == "accept"
+        assert asking.wait_for_response()["result"]["action"] == "accept"
 
-    def test_an_answer_for_a_server_that_crashed_is_dropped(self, offer: Offer, person: Person) -> None:
-        channel = offer(on_elicitation=person)
-        server = server_of(channel)
-        channel.ask("elicitation/create", FORM)
-        person.wait_until_asked()
-        channel.end(exit_code=1)
+    def test_an_answer_for_a_server_that_crashed_is_dropped(self, asking: FakeChannel, person: Person) -> None:
+        server = server_of(asking)
+        asking.end(exit_code=1)
         assert person.withdrawn.wait(PATIENCE)
         person.may_answer.set()
         assert server.transport.channel(2).wait_for("initialize")
         server.server_request_threads.close()
-        assert channel.responses == server.transport.channel(2).responses == []
+        assert asking.responses == server.transport.channel(2).responses == []
 
-    def test_so_is_one_for_a_server_that_was_disconnected(self, offer: Offer, person: Person) -> None:
-        channel = offer(on_elicitation=person)
-        channel.ask("elicitation/create", FORM)
-        person.wait_until_asked()
-        server_of(channel).supervisor.stop()
+    def test_so_is_one_for_a_server_that_was_disconnected(self, asking: FakeChannel, person: Person) -> None:
+        server_of(asking).supervisor.stop()
         assert person.withdrawn.wait(PATIENCE)
         person.may_answer.set()
-        server_of(channel).server_request_threads.close()
-        assert channel.responses == []
+        server_of(asking).server_request_threads.close()
+        assert asking.responses == []
 
 
 class TestUrls:
