@@ -21,19 +21,18 @@ def acer_tool(monkeypatch: pytest.MonkeyPatch) -> str:
     return "mcp_acer_launch_experience_zone"
 
 
-def test_an_mcp_tool_is_shown_with_its_server(acer_tool: str, capsys: pytest.CaptureFixture[str]) -> None:
-    AgentConsole().print_tool_usage(acer_tool)
-    assert capsys.readouterr().out == "🔧 Executing operation\n  Tool: launch_experience_zone (acer)\n"
-
-
-def test_a_native_tool_is_shown_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
-    AgentConsole().print_tool_usage("read_file")
-    assert capsys.readouterr().out == "🔧 Executing operation\n  Tool: read_file\n"
-
-
-def test_a_known_tool_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    AgentConsole().print_tool_usage("query_documents")
-    assert capsys.readouterr().out == "🔧 Executing operation\n  Searching through indexed documents...\n"
+@pytest.mark.parametrize(
+    ("tool", "shown"),
+    [
+        ("mcp_acer_launch_experience_zone", "Tool: launch_experience_zone (acer)"),
+        ("read_file", "Tool: read_file"),
+        ("query_documents", "Searching through indexed documents..."),
+    ],
+    ids=["of a server, with the server", "a native one by its name", "a known one in words"],
+)
+def test_the_use_of_a_tool_is_shown(tool: str, shown: str, acer_tool: str, capsys: pytest.CaptureFixture[str]) -> None:
+    AgentConsole().print_tool_usage(tool)
+    assert capsys.readouterr().out == f"🔧 Executing operation\n  {shown}\n"
 
 
 @pytest.mark.parametrize("method", MESSAGES)
