@@ -100,18 +100,12 @@ def test_bodies_count_by_their_size(shares: Shares) -> None:
     shares.take_body("ann", 60, None)
 
 
-def test_a_client_that_does_not_read_gets_no_more(shares: Shares) -> None:
+def test_a_client_that_does_not_read_gets_no_more_and_a_share_can_be_changed_while_it_is_used(shares: Shares) -> None:
     shares.check_unread("ann", 100, None)
     with pytest.raises(OverShare, match=r"has 101 bytes of responses that it does not read, .* 'unreadBytesPerClient'"):
         shares.check_unread("ann", 101, None)
-
-
-def test_a_share_can_be_changed_while_it_is_used(shares: Shares) -> None:
     shares.take_stream("ann", None)
     shares.settings = GatewayLimits(streams_per_client=1)
     with pytest.raises(OverShare):
         shares.take_stream("ann", None)
-
-
-def test_there_are_none_by_default() -> None:
-    assert (Checks().limits, Checks().audit) == (None, None)
+    assert (Checks().limits, Checks().audit) == (None, None), "there are none by default"

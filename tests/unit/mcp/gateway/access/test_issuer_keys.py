@@ -99,14 +99,19 @@ def test_an_unknown_key_has_them_fetched_again_but_not_again_and_again(
     assert keys.generation == generation + 1
 
 
-def test_old_keys_are_fetched_again_while_they_are_used(keys: IssuerKeys, fetches: Fetches, loop: FakeLoop) -> None:
+def test_old_keys_are_fetched_again_while_they_are_used_and_one_that_was_withdrawn_is_not(
+    keys: IssuerKeys, fetches: Fetches, loop: FakeLoop
+) -> None:
     fetched(keys, fetches, ONE)
     generation = keys.generation
-    loop.advance(issuer_keys.REFRESH_SECONDS)
-    assert keys.candidates("1") == [ONE]
-    assert fetches.begun == 2
-    fetches.end(ONE)
-    assert keys.generation == generation, "the same keys"
+    for begun, document in ((2, ONE), (3, TWO)):
+        loop.advance(issuer_keys.REFRESH_SECONDS)
+        assert keys.candidates("1") == [ONE]
+        assert fetches.begun == begun
+        assert keys.generation == generation, "the same keys"
+        fetches.end(document)
+    with pytest.raises(TokenRefused):
+        keys.candidates("1")
 
 
 def test_an_outage_of_the_issuer_is_bridged_for_a_while(keys: IssuerKeys, fetches: Fetches, loop: FakeLoop) -> None:
@@ -140,15 +145,6 @@ def test_a_fetch_that_hangs_is_given_up_and_what_it_brings_later_left_aside(
         keys.candidates("1")
 
 
-def test_a_key_that_was_withdrawn_is_not_used(keys: IssuerKeys, fetches: Fetches, loop: FakeLoop) -> None:
-    fetched(keys, fetches, ONE)
-    loop.advance(issuer_keys.REFRESH_SECONDS)
-    assert keys.candidates("1") == [ONE]
-    fetches.end(TWO)
-    with pytest.raises(TokenRefused):
-        keys.candidates("1")
-
-
 OAUTH, OPENID = "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"
 
 
@@ -162,11 +158,14 @@ def settings(server: KeyServer, path: str = "", **values: Any) -> IssuerSettings
     return IssuerSettings(issuer=server.url + path, profiles=[ClaimRule(profile="everything")], **values)
 
 
-def test_they_are_where_the_metadata_says(server: KeyServer) -> None:
+def test_they_are_where_the_metadata_or_the_configuration_says(server: KeyServer) -> None:
     key = SigningKey()
     server.publish(key)
     assert fetch_keys(settings(server)) == [key.public]
     assert server.asked == [OAUTH, "/jwks"]
+    server.answers["/own"] = {"keys": []}
+    assert fetch_keys(settings(server, jwks_uri=server.url + "/own")) == []
+    assert server.asked[2:] == ["/own"], "and nothing else is asked"
 
 
 def test_an_issuer_of_openid_connect_with_a_path(server: KeyServer) -> None:
@@ -174,12 +173,6 @@ def test_an_issuer_of_openid_connect_with_a_path(server: KeyServer) -> None:
     server.answers["/keys"] = {"keys": [{"kty": "EC"}, "no key"]}
     assert fetch_keys(settings(server, "/realm")) == [{"kty": "EC"}]
     assert server.asked == [OAUTH + "/realm", "/realm" + OPENID, "/keys"]
-
-
-def test_an_address_that_is_configured_is_the_only_one_asked(server: KeyServer) -> None:
-    server.answers["/own"] = {"keys": []}
-    assert fetch_keys(settings(server, jwks_uri=server.url + "/own")) == []
-    assert server.asked == ["/own"]
 
 
 @pytest.mark.parametrize(

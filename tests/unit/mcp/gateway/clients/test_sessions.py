@@ -59,19 +59,14 @@ def opened(sessions: Sessions) -> Session:
 
 
 def test_one_exists_for_its_client_at_its_path_only(sessions: Sessions) -> None:
-    session = opened(sessions)
+    session, now = opened(sessions), Principal("ada", Profile("other"))
     assert sessions.find(session.id, VIEW, ADA) is session
     assert sessions.find(session.id, VIEW, BOB) is None
     assert sessions.find(session.id, OTHER_VIEW, ADA) is None
+    assert sessions.find(session.id, VIEW, now) is session
+    assert session.owner is now, "with other limits perhaps"
     sessions.end(session)
     assert sessions.find(session.id, VIEW, ADA) is None
-
-
-def test_its_requests_come_from_the_client_as_it_is_now(sessions: Sessions) -> None:
-    """With other limits perhaps."""
-    session, now = opened(sessions), Principal("ada", Profile("other"))
-    assert sessions.find(session.id, VIEW, now) is session
-    assert session.owner is now
 
 
 def test_the_time_of_an_idle_session_begins_when_its_last_call_ends(sessions: Sessions, clock: Clock) -> None:
@@ -98,14 +93,6 @@ def test_a_stream_that_stays_open_keeps_no_session(sessions: Sessions, clock: Cl
     sessions.end_idle()
     assert list(sessions) == []
     assert stream.is_over
-
-
-def test_one_that_lasts_ends_with_its_connection_only(sessions: Sessions, clock: Clock) -> None:
-    session = opened(sessions)
-    session.lasts = True
-    clock.now += 61
-    sessions.end_idle()
-    assert list(sessions) == [session]
 
 
 def test_of_too_many_the_one_that_was_idle_longest_ends(sessions: Sessions) -> None:
@@ -144,24 +131,29 @@ def test_a_principal_whose_sessions_are_all_in_use_takes_none_of_another_and_mak
     assert list(sessions) == [quiet, busy[1], another]
 
 
-def test_those_that_are_in_use_stay(sessions: Sessions) -> None:
+def test_those_that_are_in_use_stay_and_there_are_few_streams_of_one_session(sessions: Sessions) -> None:
     for session in (opened(sessions), opened(sessions)):
-        session.open_stream(Stream())
+        assert [session.open_stream(Stream()) for _ in range(9)] == [True] * 8 + [False]
     assert sessions.open(VIEW, ADA) is None
-
-
-def test_those_that_are_not_used_end(sessions: Sessions, clock: Clock) -> None:
-    used, silent = opened(sessions), opened(sessions)
-    clock.now += 61
-    sessions.find(used.id, VIEW, ADA)
-    sessions.end_idle()
-    assert list(sessions) == [used]
-    assert silent not in sessions
 
 
 def test_no_session_is_opened_after_the_end(sessions: Sessions) -> None:
     sessions.close()
     assert sessions.open(VIEW, ADA) is None
+
+
+def test_those_that_are_not_used_end_and_one_that_lasts_with_its_connection_only(
+    sessions: Sessions, clock: Clock
+) -> None:
+    used, silent = opened(sessions), opened(sessions)
+    clock.now += 61
+    sessions.find(used.id, VIEW, ADA)
+    sessions.end_idle()
+    assert list(sessions) == [used] != [silent]
+    used.lasts = True
+    clock.now += 61
+    sessions.end_idle()
+    assert list(sessions) == [used]
 
 
 def test_changes_wait_for_a_stream_each_once(sessions: Sessions) -> None:
@@ -189,11 +181,6 @@ def test_a_message_goes_to_one_stream_and_log_messages_only_if_they_are_wanted(s
     session.close_stream(second)
     session.list_changed("tools")
     assert len(first.messages) == 1
-
-
-def test_there_are_few_streams_of_one_session(sessions: Sessions) -> None:
-    session = opened(sessions)
-    assert [session.open_stream(Stream()) for _ in range(9)] == [True] * 8 + [False]
 
 
 def test_a_question_is_answered_once_or_withdrawn(sessions: Sessions) -> None:

@@ -50,20 +50,19 @@ def test_everything_of_the_status_is_there() -> None:
     assert ("server_latency_seconds", "0.95", "it") not in found
 
 
-def test_a_server_that_is_down_and_no_sessions() -> None:
+def test_servers_that_are_down_or_at_rest_instances_and_refusals_are_counted() -> None:
     down = ServerStatus(name='a "b"\n', state=ServerState.FAILED)
-    found = samples(msgspec.structs.replace(STATUS, servers=[down], sessions=[], reload=None))
-
+    lazy = ServerStatus(name="lazy", state=ServerState.EXITED, instances=3)
+    refusals = Refusals()
+    refusals.note("wrong_token", "why", "POST /mcp", None)
+    status = msgspec.structs.replace(STATUS, servers=[down, lazy], sessions=[], reload=None)
+    found = samples(status, refusals=refusals)
     assert found["server_up", 'a "b"\n'] == 0
+    assert found["server_up", "lazy"] == found["server_state", "lazy", "exited"] == 1, "it is not down"
+    assert found["server_instances", "lazy"] == 3
     assert found["sessions", ""] == 0
     assert ("last_reload_successful",) not in found
-
-
-def test_a_server_at_rest_is_not_down() -> None:
-    lazy = ServerStatus(name="lazy", state=ServerState.EXITED)
-    found = samples(msgspec.structs.replace(STATUS, servers=[lazy]))
-
-    assert found["server_up", "lazy"] == found["server_state", "lazy", "exited"] == 1
+    assert found["refusals_total", "wrong_token"] == 1
 
 
 def test_calls_are_counted_by_client_server_and_outcome() -> None:
@@ -127,14 +126,3 @@ def test_tools_that_nobody_has_listed_make_no_series_without_end(monkeypatch: py
     found = {key[1]: value for key, value in samples(STATUS, limits=limits).items() if key[0] == "limit_running"}
     assert len(found) == 6
     assert found["others"] == 45
-
-
-def test_refusals_are_counted_by_reason() -> None:
-    refusals = Refusals()
-    refusals.note("wrong_token", "why", "POST /mcp", None)
-    assert samples(STATUS, refusals=refusals)["refusals_total", "wrong_token"] == 1
-
-
-def test_instances_are_counted() -> None:
-    server = ServerStatus(name="it", state=ServerState.READY, instances=3)
-    assert samples(msgspec.structs.replace(STATUS, servers=[server]))["server_instances", "it"] == 3
