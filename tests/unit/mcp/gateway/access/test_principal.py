@@ -48,12 +48,15 @@ def test_each_endpoint_has_its_own_document(path: str, resource: str) -> None:
     }
 
 
-@pytest.mark.parametrize("path", ["/mcp", "/.well-known/oauth-protected-resource/other", "/.well-known/x"])
-def test_other_paths_have_none(path: str) -> None:
-    assert RESOURCE.document(path) is None
+def test_other_paths_have_none_and_a_resource_without_scopes_names_none() -> None:
+    for path in ("/mcp", "/.well-known/oauth-protected-resource/other", "/.well-known/x"):
+        assert RESOURCE.document(path) is None
+    document = ProtectedResource("https://gw.example/mcp", [], []).document("/.well-known/oauth-protected-resource/mcp")
+    assert document is not None
+    assert b"scopes" not in document
 
 
-def test_the_challenge_names_the_document_of_the_endpoint() -> None:
+def test_the_challenge_names_the_document_of_the_endpoint_and_cannot_be_broken_out_of() -> None:
     ((name, value),) = RESOURCE.challenge("/mcp/git")
     assert name == b"www-authenticate"
     assert value == (
@@ -62,14 +65,5 @@ def test_the_challenge_names_the_document_of_the_endpoint() -> None:
     )
     ((_, value),) = RESOURCE.challenge("/mcp", "invalid_token", "no")
     assert b'error="invalid_token", error_description="no"' in value
-
-
-def test_a_challenge_cannot_be_broken_out_of() -> None:
     ((_, value),) = challenge(realm='a"b\\c\r\nX: y', error=None)
     assert value == b'Bearer realm="abcX: y"'
-
-
-def test_a_resource_without_scopes_names_none() -> None:
-    document = ProtectedResource("https://gw.example/mcp", [], []).document("/.well-known/oauth-protected-resource/mcp")
-    assert document is not None
-    assert b"scopes" not in document

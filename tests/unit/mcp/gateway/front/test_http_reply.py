@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from gaia.mcp.gateway.access.settings import GatewayLimits
 from gaia.mcp.gateway.front.http_reply import MAX_UNSENT, HttpReply, HttpStream, KeepAlive
 
@@ -33,46 +35,34 @@ def reply_to(response: Response, keep_alive: KeepAlive, *, accepts_messages: boo
     return HttpReply(response, keep_alive, [], accepts_messages=accepts_messages)
 
 
-def test_an_answer_alone_is_json() -> None:
+def test_an_answer_alone_is_json_and_a_request_that_was_cancelled_has_none() -> None:
     response, keep_alive = Response(), KeepAlive()
     reply_to(response, keep_alive).answer(b"{}", 404)
     assert (response.status, response.body, response.is_stream) == (404, b"{}", False)
-    assert not keep_alive.replies
-
-
-def test_what_comes_before_the_answer_makes_it_a_stream() -> None:
-    response = Response()
-    reply = reply_to(response, KeepAlive())
-    reply.send(b'{"a":1}')
-    reply.answer(b'{"b":2}', 200)
-    assert response.body == b'event: message\ndata: {"a":1}\n\nevent: message\ndata: {"b":2}\n\n'
-    assert response.is_over
-
-
-def test_a_client_that_takes_no_streams_gets_the_answer_alone() -> None:
-    response = Response()
-    reply = reply_to(response, KeepAlive(), accepts_messages=False)
-    reply.send(b'{"a":1}')
-    reply.answer(b'{"b":2}', 200)
-    assert response.body == b'{"b":2}'
-
-
-def test_a_client_that_does_not_read_gets_the_answer_alone() -> None:
-    response = Response()
-    reply = reply_to(response, KeepAlive())
-    reply.send(b"1")
-    response.unsent = 1 << 30
-    reply.send(b"2")
-    reply.answer(b"3", 200)
-    assert response.body == b"event: message\ndata: 1\n\nevent: message\ndata: 3\n\n"
-
-
-def test_a_request_that_was_cancelled_has_no_answer() -> None:
-    response, keep_alive = Response(), KeepAlive()
     reply_to(response, keep_alive).abandon()
     assert (response.status, response.body) == (202, b"")
     reply_to(Response(), keep_alive).forget()
     assert not keep_alive.replies
+
+
+@pytest.mark.parametrize(
+    ("accepts_messages", "unsent", "body"),
+    [
+        (True, 0, b'event: message\ndata: {"a":1}\n\nevent: message\ndata: 2\n\nevent: message\ndata: {"b":2}\n\n'),
+        (False, 0, b'{"b":2}'),
+        (True, 1 << 30, b'event: message\ndata: {"a":1}\n\nevent: message\ndata: {"b":2}\n\n'),
+    ],
+    ids=["makes it a stream", "is left out for a client that takes no streams", "and for one that does not read"],
+)
+def test_what_comes_before_the_answer(accepts_messages: bool, unsent: int, body: bytes) -> None:
+    response = Response()
+    reply = reply_to(response, KeepAlive(), accepts_messages=accepts_messages)
+    reply.send(b'{"a":1}')
+    response.unsent = unsent
+    reply.send(b"2")
+    reply.answer(b'{"b":2}', 200)
+    assert response.body == body
+    assert response.is_over
 
 
 def test_what_is_silent_for_two_sweeps_says_something() -> None:

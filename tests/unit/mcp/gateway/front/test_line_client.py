@@ -9,22 +9,15 @@ from tests.gateway.lines import Lines, asking
 from tests.waiting import PATIENCE, wait_until
 
 
-async def test_the_first_request_opens() -> None:
+async def test_the_first_request_opens_once_and_junk_is_answered_without_an_id() -> None:
     async with Gateway({}) as gateway:
         assert (await Lines(gateway, stateless=False).ask("tools/list"))["code"] == -32600
-
-
-async def test_a_session_is_opened_once() -> None:
-    async with asking({}, stateless=False) as lines:
-        assert (await lines.open())["code"] == -32600
-
-
-async def test_junk_is_answered_without_an_id() -> None:
-    async with Gateway({}) as gateway:
         written: list[bytes] = []
         gateway.line_client(written.append).received(b"{")
-        assert json.loads(written[0])["error"]["code"] == -32700
-        assert json.loads(written[0])["id"] is None
+        junk = json.loads(written[0])
+        assert (junk["error"]["code"], junk["id"]) == (-32700, None)
+    async with asking({}, stateless=False) as lines:
+        assert (await lines.open())["code"] == -32600
 
 
 def test_an_id_that_is_in_use_is_refused_and_a_cancelled_request_is_not_answered() -> None:

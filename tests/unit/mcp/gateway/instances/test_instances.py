@@ -101,14 +101,6 @@ def test_an_owner_has_its_instance_if_there_can_be_no_spare(
     assert len(pool.clients()) == 3
 
 
-def test_a_server_that_was_removed_a_moment_ago_has_no_instances(make_pool: MakePool) -> None:
-    pool, manager = make_pool()
-    manager.remove_server("it")
-    with pytest.raises(Overloaded, match="not running"):
-        pool.client_of("one")
-    assert pool.clients() == []
-
-
 def test_an_instance_ends_with_its_owner_and_goes_to_no_other(make_pool: MakePool) -> None:
     pool, _ = make_pool()
     client = pool.client_of("one")
@@ -142,11 +134,16 @@ def test_the_one_at_rest_that_was_not_used_for_longest_gives_way(make_pool: Make
     assert len(pool) == 3
 
 
-def test_a_lazy_server_has_no_spare(make_pool: MakePool) -> None:
-    pool, _ = make_pool(lazy=True)
+def test_a_lazy_server_has_no_spare_and_one_that_was_removed_a_moment_ago_no_instances(make_pool: MakePool) -> None:
+    pool, manager = make_pool(lazy=True)
     client = pool.client_of("one")
     assert pool.clients() == [client]
     assert works(client)
+    pool, manager = make_pool()
+    manager.remove_server("it")
+    with pytest.raises(Overloaded, match="not running"):
+        pool.client_of("one")
+    assert pool.clients() == []
 
 
 def test_a_pool_that_is_closed_makes_no_more(make_pool: MakePool) -> None:
@@ -225,20 +222,15 @@ class Time:
         return Handles(lambda: self.now, self.ended.append, lambda: most_each, most=most, idle_seconds=100.0)
 
 
-def test_a_handle_is_for_the_client_that_got_it() -> None:
+def test_a_handle_is_for_the_client_that_got_it_and_cannot_be_guessed() -> None:
     handles = Time().handles()
     handle = handles.use("new", "ann")
     assert handles.use(handle.text, "ann") is handle
     for given, identity in ((handle.text, "bob"), (handle.text, ""), ("guessed", "ann"), (7, "ann"), ("", "ann")):
         with pytest.raises(RequestRefused, match="no such handle"):
             handles.use(given, identity)
-
-
-def test_handles_cannot_be_guessed() -> None:
-    handles = Time().handles()
-    one, other = handles.use("new", "ann"), handles.use("new", "ann")
-    assert one.text != other.text
-    assert len(one.text) >= 32
+    assert handles.use("new", "ann").text != handle.text
+    assert len(handle.text) >= 32
 
 
 def test_one_that_is_not_used_expires() -> None:
