@@ -36,17 +36,6 @@ async def test_the_connection_with_the_least_makes_room() -> None:
     assert not connections.add(Connection(connections, Phase.HEAD)), "all have complete requests"
 
 
-async def test_what_finds_no_room_waits_in_the_reserve_whose_oldest_makes_room() -> None:
-    connections = Connections(HttpOptions(max_connections=1))
-    assert connections.add(Connection(connections, Phase.ANSWER))
-    late = [Connection(connections, Phase.HEAD) for _ in range(33)]
-    assert not any(map(connections.add, late))
-    assert [one.is_dropped for one in late] == [True] + [False] * 32
-    for one in late[1:]:
-        connections.remove(one)
-    assert not connections.reserve
-
-
 async def test_an_address_has_a_quarter_of_the_places_for_connections_of_no_client() -> None:
     connections = Connections(HttpOptions(max_connections=8))
     made = [Connection(connections, Phase.IDLE, ("10.0.0.1",)) for _ in range(3)]
@@ -102,10 +91,15 @@ async def test_the_group_with_the_most_makes_room() -> None:
     assert [one.group for one in made if one.is_dropped] == [None]
 
 
-async def test_connections_find_room_again_when_one_is_gone() -> None:
+async def test_what_finds_no_room_waits_in_the_reserve_whose_oldest_makes_room_until_one_is_gone() -> None:
     connections = Connections(HttpOptions(max_connections=1))
     busy = Connection(connections, Phase.ANSWER)
     assert connections.add(busy)
-    assert not connections.add(Connection(connections, Phase.HEAD))
+    late = [Connection(connections, Phase.HEAD) for _ in range(33)]
+    assert not any(map(connections.add, late))
+    assert [one.is_dropped for one in late] == [True] + [False] * 32
+    for one in late[1:]:
+        connections.remove(one)
+    assert not connections.reserve
     connections.remove(busy)
     assert connections.add(Connection(connections, Phase.HEAD))

@@ -65,18 +65,14 @@ def background(options: HttpOptions = FREE, app: Any = hello) -> Iterator[Backgr
 
 
 class TestInTheBackground:
-    def test_it_answers_from_the_beginning_until_it_is_stopped(self) -> None:
-        with background() as server:
-            assert got(server.url)[:2] == (200, b"hello")
+    def test_it_answers_what_passes_the_guard_from_the_beginning_until_it_is_stopped(self) -> None:
+        with background(HttpOptions(port=0, token="secret")) as server:
+            assert got(server.url)[0] == 401
+            assert got(server.url, Authorization="Bearer secret")[:2] == (200, b"hello")
             assert "test-server" in [thread.name for thread in threading.enumerate()]
             url = server.url
         with pytest.raises(ConnectionRefusedError):
             got(url)
-
-    def test_its_requests_pass_the_guard(self) -> None:
-        with background(HttpOptions(port=0, token="secret")) as server:
-            assert got(server.url)[0] == 401
-            assert got(server.url, Authorization="Bearer secret")[0] == 200
 
     def test_requests_without_an_end_are_ended(self) -> None:
         loop_of: list[Any] = []
@@ -117,24 +113,17 @@ class TestInTheBackground:
                 BackgroundServer(hello, taken, lambda: None, name="test-server")
 
 
-class TestWebPages:
-    ALLOWED = HttpOptions(port=0, token="secret", allow_origins=("https://app.example",))
-
-    def test_pages_that_may_call_may_read_the_response(self) -> None:
-        with background(self.ALLOWED) as server:
-            status, _, headers = got(server.url, Origin="https://app.example", Authorization="Bearer secret")
+def test_pages_that_may_call_may_read_the_response_and_no_other_page_is_told_anything() -> None:
+    allowed = HttpOptions(port=0, token="secret", allow_origins=("https://app.example",))
+    with background(allowed) as server:
+        status, _, headers = got(server.url, Origin="https://app.example", Authorization="Bearer secret")
         assert (status, headers["access-control-allow-origin"]) == (200, "https://app.example")
-
-    def test_they_are_told_so_before_they_have_a_token(self) -> None:
         asked = {"Origin": "https://app.example", "Access_Control_Request_Method": "POST"}
-        with background(self.ALLOWED) as server:
-            status, _, headers = got(server.url, "OPTIONS", **asked)
-        assert status == 200
+        status, _, headers = got(server.url, "OPTIONS", **asked)
+        assert status == 200, "they are told so before they have a token"
         assert "POST" in headers["access-control-allow-methods"]
-
-    def test_no_other_page_is_told_anything(self) -> None:
-        with background(FREE) as server:
-            assert "access-control-allow-origin" not in got(server.url, Origin="http://localhost:3000")[2]
+    with background(FREE) as server:
+        assert "access-control-allow-origin" not in got(server.url, Origin="http://localhost:3000")[2]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

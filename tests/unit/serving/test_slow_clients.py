@@ -128,22 +128,20 @@ class TestTime:
                         received = connection.recv(65536) or b"closed"
             assert received.startswith((b"HTTP/1.1 408 ", b"closed"))
 
-    def test_so_has_that_of_a_later_request(self) -> None:
-        with (
-            background(HttpOptions(port=0, head_timeout=0.1), echo) as server,
-            connected(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n") as connection,
-        ):
+    @pytest.mark.parametrize(
+        ("options", "first", "slow"),
+        [
+            ({"head_timeout": 0.1}, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", HALF_HEAD),
+            ({"body_timeout": 0.1}, b"", HEAD + b"half"),
+        ],
+        ids=["that of a later request", "a body"],
+    )
+    def test_so_has(self, options: dict[str, Any], first: bytes, slow: bytes) -> None:
+        with background(HttpOptions(port=0, **options), echo) as server, connected(server, first) as connection:
             received = b""
-            while b'"ok"' not in received:
+            while first and b'"ok"' not in received:
                 received += connection.recv(65536)
-            connection.sendall(HALF_HEAD)
-            assert answer(connection).startswith(b"HTTP/1.1 408 ")
-
-    def test_a_body_has_a_deadline(self) -> None:
-        with (
-            background(HttpOptions(port=0, body_timeout=0.1), echo) as server,
-            connected(server, HEAD + b"half") as connection,
-        ):
+            connection.sendall(slow)
             assert answer(connection).startswith(b"HTTP/1.1 408 ")
 
     def test_a_request_that_is_being_worked_on_has_none(self) -> None:

@@ -31,18 +31,14 @@ class TestProgram:
         assert (check.verdict, check.remedy) == (Verdict.FAIL, "uvx comes with uv: https://docs.astral.sh/uv/")
         assert found(diagnosis, "start").verdict is Verdict.SKIPPED
 
-    def test_a_working_directory_that_does_not_exist_is_named(self, demo_server: dict[str, Any]) -> None:
-        assert (
-            "/no/such/place does not exist"
-            in found(diagnose("demo", demo_server | {"cwd": "/no/such/place"}), "command").detail
-        )
-
-    def test_a_script_whose_interpreter_is_gone_is_recognised(self, tmp_path: Path) -> None:
+    def test_a_working_directory_that_does_not_exist_and_a_script_without_its_interpreter_are_recognised(
+        self, demo_server: dict[str, Any], tmp_path: Path
+    ) -> None:
+        diagnosis = diagnose("demo", demo_server | {"cwd": "/no/such/place"})
+        assert "/no/such/place does not exist" in found(diagnosis, "command").detail
         script = executable(tmp_path / "server", "#!/no/such/python\n")
-        assert (
-            "is a script for /no/such/python"
-            in found(diagnose("it", {"command": script, "args": []}), "command").detail
-        )
+        diagnosis = diagnose("it", {"command": script, "args": []})
+        assert "is a script for /no/such/python" in found(diagnosis, "command").detail
 
     @pytest.mark.process
     def test_the_runtime_of_a_script_is_found_by_its_first_line(self, tmp_path: Path) -> None:
@@ -97,21 +93,17 @@ class TestWithoutAServer:
         assert "Node.js" in (versions.remedy or "")
 
     @pytest.mark.process
-    def test_a_runtime_that_does_not_answer_is_not_waited_for(
+    def test_a_runtime_that_does_not_answer_is_not_waited_for_and_a_long_answer_is_cut(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(programs, "_VERSION_SECONDS", 0.05)
-        node = executable(tmp_path / "node", "#!/bin/sh\nexec sleep 60\n")
-        _, versions = self.checks(command=node, path=tmp_path)
-        assert versions.verdict is Verdict.WARN
-        assert "did not end within 0.05 s" in versions.detail
-
-    @pytest.mark.process
-    def test_a_long_answer_is_cut(self, tmp_path: Path) -> None:
         node = executable(tmp_path / "node", "#!/bin/sh\nprintf '%05000d' 0\n")
-        _, versions = self.checks(command=node, path=tmp_path)
-        assert versions.verdict is Verdict.WARN
-        assert versions.detail.count("0") < 300
+        _, long = self.checks(command=node, path=tmp_path)
+        assert long.detail.count("0") < 300
+        monkeypatch.setattr(programs, "_VERSION_SECONDS", 0.05)
+        executable(tmp_path / "node", "#!/bin/sh\nexec sleep 60\n")
+        _, silent = self.checks(command=node, path=tmp_path)
+        assert "did not end within 0.05 s" in silent.detail
+        assert long.verdict is silent.verdict is Verdict.WARN
 
     @pytest.mark.process
     @pytest.mark.parametrize(("version", "verdict"), [("3.9.18", Verdict.WARN), ("3.10", Verdict.OK)])
