@@ -112,7 +112,8 @@ class TestFailure:
         more: Json,
     ) -> None:
         client = connect(fault_server(faults=[{"tool": "echo", **fault}]))
-        client.submit_tool("echo", {"text": "hi"}, timeout=0.5 if "await_cancel" in fault else PATIENCE).exception()
+        timeout = 0.05 if "await_cancel" in fault else PATIENCE
+        client.submit_tool("echo", {"text": "hi"}, timeout=timeout).exception(PATIENCE)
         tracing.wait_for("tools/call echo")
         assert tracing.call.status.status_code is StatusCode.ERROR
         assert description in str(tracing.call.status.description)

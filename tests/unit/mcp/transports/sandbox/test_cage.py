@@ -146,13 +146,10 @@ def test_inherited_settings_that_lead_nowhere_are_left_out(
     assert settings.items() <= made(dict(environment), settings).environment.items(), "what is configured counts"
 
 
-def test_a_proxy_with_a_password_is_for_servers_with_a_network(bubblewrap: None) -> None:
+def test_a_proxy_with_a_password_is_for_servers_with_a_network_and_caches_are_private(bubblewrap: None) -> None:
     environment = {"PATH": "/bin", "HTTPS_PROXY": "http://me:hunter2@proxy:3128"}
     assert "HTTPS_PROXY" not in made(dict(environment)).environment
     assert "HTTPS_PROXY" in made(dict(environment), network=True).environment
-
-
-def test_caches_are_private_but_for_those_that_are_configured(bubblewrap: None) -> None:
     found = made({"PATH": "/bin", "TMPDIR": "/of/host", "npm_config_cache": "/mine"}, {"npm_config_cache": "/mine"})
     assert found.environment["TMPDIR"] == "/tmp"
     assert found.environment["XDG_CACHE_HOME"] == "/tmp/cache"
@@ -185,22 +182,21 @@ def test_a_directory_that_has_gone_is_an_error_of_the_start(bubblewrap: None, mo
         cage(Sandbox(), ["/bin/cat"], {}, None)
 
 
-def test_a_machine_without_tmp_is_said(bubblewrap: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gaia.mcp.transports.sandbox.confinement.PRIVATE", ())
+@pytest.mark.parametrize(
+    ("place", "value", "problem"),
+    [
+        ("gaia.mcp.transports.sandbox.confinement.PRIVATE", (), "bubblewrap needs a directory /tmp"),
+        ("platform.machine", lambda: "sparc", "this machine is sparc"),
+        ("sys.frozen", True, "needs a Python interpreter"),
+    ],
+    ids=["a machine without /tmp", "an unknown machine", "an application without an interpreter"],
+)
+def test_what_the_sandbox_lacks_is_said(
+    bubblewrap: None, monkeypatch: pytest.MonkeyPatch, place: str, value: object, problem: str
+) -> None:
+    monkeypatch.setattr(place, value, raising=False)
     monkeypatch.setattr("gaia.mcp.transports.sandbox.kernel.landlock_version", lambda: 0)
-    with pytest.raises(StartFailed, match="bubblewrap needs a directory /tmp"):
-        made()
-
-
-def test_an_unknown_machine_is_said(bubblewrap: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.machine", lambda: "sparc")
-    with pytest.raises(StartFailed, match="this machine is sparc"):
-        made()
-
-
-def test_an_application_without_an_interpreter_has_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "frozen", True, raising=False)
-    with pytest.raises(StartFailed, match="needs a Python interpreter"):
+    with pytest.raises(StartFailed, match=problem):
         made()
 
 

@@ -60,19 +60,17 @@ def test_hidden_places_are_the_homes_and_what_services_keep(user: Path) -> None:
     assert not any(places.is_below(a, b) for a in hidden for b in hidden if a != b)
 
 
-def test_secrets_are_found_where_they_are(user: Path) -> None:
+def test_secrets_are_found_where_they_are_and_behind_a_link(user: Path, tmp_path: Path) -> None:
     key = make(user / ".ssh" / "id")
     credentials = make(user / ".config" / "gh" / "hosts.yml")
-    assert str(user / ".config" / "gh") in places.secret_places()
-    assert any(places.is_below(key, secret) for secret in places.secret_places())
-    assert credentials not in places.secret_places()
-
-
-def test_a_secret_behind_a_link_is_one_where_it_lies(user: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path.resolve() / "keys"
     elsewhere.mkdir()
-    (user / ".ssh").symlink_to(elsewhere)
-    assert str(elsewhere) in places.secret_places()
+    (user / ".aws").symlink_to(elsewhere)
+    found = places.secret_places()
+    assert str(user / ".config" / "gh") in found
+    assert any(places.is_below(key, secret) for secret in found)
+    assert credentials not in found
+    assert str(elsewhere) in found
 
 
 def test_below() -> None:
@@ -191,16 +189,13 @@ def make_file(folder: Path, *names: str, mode: int = 0o644) -> None:
         (folder / name).chmod(mode)
 
 
-def test_a_file_and_those_that_belong_to_it_by_their_names(folder: Path) -> None:
-    make_file(folder, "a.json", "a.json.1", ".a.json.lock", "a.json~", ".a.json.x.tmp", "a.jsonl", "ba.json", "b")
-    keep_private(folder / "a.json")
-    assert hidden(folder) == [".a.json.lock", ".a.json.x.tmp", "a.json", "a.json.1", "a.json~"]
-
-
-def test_a_file_that_is_not_there_yet(folder: Path) -> None:
-    keep_private(folder / "a.json")
+def test_a_file_and_those_that_belong_to_it_by_their_names_or_one_that_is_not_there_yet(folder: Path) -> None:
     keep_private(folder / "none" / "b.json")
+    keep_private(folder / "a.json")
     assert hidden(folder) == ["a.json", "none/b.json"]
+    names = (".a.json.lock", ".a.json.x.tmp", "a.json", "a.json.1", "a.json~")
+    make_file(folder, *names, "a.jsonl", "ba.json", "b")
+    assert hidden(folder) == [*names, "none/b.json"]
 
 
 def test_what_not_all_can_read_beside_one_unless_the_place_was_opened(folder: Path) -> None:
