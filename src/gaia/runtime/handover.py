@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from gaia.runtime.locks import Latch, TimedQueue, WeakObjects, get_within, reentrant_lock
+from gaia.runtime.locks import Latch, TimedQueue, WeakObjects, get_within, reentrant_lock, steady_start
 
 T = TypeVar("T")
 
@@ -134,6 +134,7 @@ class Handover:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             try:
+                steady_start(self._thread)
                 self._thread.start()
             except BaseException as error:
                 # If a signal handler has raised it, the thread may run; it ends then.

@@ -140,15 +140,20 @@ class Latch:
             self._gate.release()
 
 
-class FutureCondition(threading.Condition):
+class SteadyCondition(threading.Condition):
     """A condition that no exception of a signal handler leaves locked at the beginning of a ``with`` statement.
 
-    `threading.Condition` has a method in Python that takes the lock, and a handler may raise between the two. The
-    threads that complete a future would wait for its lock for ever, and with them all other calls.
+    `threading.Condition` has a method in Python that takes the lock, and a handler may raise between the two. Then the
+    thread that completes a future, or that has just been started, would wait for the lock for ever.
     """
 
     __enter__ = property(operator.attrgetter("_lock.__enter__"))
     __exit__ = property(operator.attrgetter("_lock.__exit__"))
+
+
+def steady_start(thread: threading.Thread) -> None:
+    """Prepare a thread that is not started yet: if an exception interrupts `start`, the thread runs all the same."""
+    thread._started._cond = SteadyCondition()  # type: ignore[attr-defined]
 
 
 class TimedQueue(queue.SimpleQueue[T]):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from gaia.runtime.handover import mark_engine_thread
-from gaia.runtime.locks import TimedQueue, WeakObjects, get_within, reentrant_lock
+from gaia.runtime.locks import TimedQueue, WeakObjects, get_within, reentrant_lock, steady_start
 from gaia.runtime.log import exception_text, get_logger, traceback_text
 
 logger = get_logger(__name__)
@@ -52,6 +52,7 @@ class EngineThread(threading.Thread):
     ) -> None:
         """If `target` raises, this thread logs the exception and calls `on_failure`."""
         super().__init__(name=name, daemon=True)
+        steady_start(self)
         self._body = target
         self._on_failure = on_failure
 
@@ -239,6 +240,7 @@ class DaemonPool:
 class _PoolThread(threading.Thread):
     def __init__(self, pool: DaemonPool, name: str) -> None:
         super().__init__(target=pool._run, args=(self,), name=name, daemon=True)
+        steady_start(self)
         self.inbox: TimedQueue[None] = TimedQueue()
         """Gets an item whenever the thread has to look for a task or its end."""
         self.first: Task | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import logging
@@ -14,6 +15,7 @@ import pytest
 
 from gaia.runtime import log, threads
 from gaia.runtime.handover import on_engine_thread
+from gaia.runtime.locks import Latch
 from gaia.runtime.threads import DaemonPool, EngineThread, PoolExhausted, with_pauses
 from tests.interruption import raise_within
 from tests.unit.runtime.conftest import no_threads, run_program
@@ -287,6 +289,28 @@ def test_an_exception_within_submit_loses_no_thread(make: MakePool) -> None:
         if not raise_within(lambda: pool.submit(lambda: None), place, ("gaia/runtime/threads.py",)):
             break
     assert place > 2
+
+
+def test_a_thread_whose_start_an_exception_interrupts_runs_all_the_same() -> None:
+    """A signal handler may raise it, at any place."""
+
+    def start() -> None:
+        # `Thread.start` raises it instead, if the handler's exception comes while it waits.
+        with contextlib.suppress(RuntimeError):
+            thread.start()
+
+    for place in itertools.count():
+        ran = Latch()
+        thread = EngineThread(ran.open, "test-start")
+        where = raise_within(start, place, (threading.__file__,))
+        if thread.ident is not None or wait_until(lambda: thread.ident is not None, 0.05):  # noqa: B023
+            assert ran.wait(PATIENCE), where
+            thread.join(PATIENCE)
+        # Where `threading` keeps those that are about to start, and one whose start was prevented for ever.
+        threading._limbo.pop(thread, None)  # type: ignore[attr-defined]
+        if not where:
+            break
+    assert place > 5
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, MemoryError, Unspeakable])

@@ -27,7 +27,7 @@ from gaia.mcp.requests.input_requests import InputRequests
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.supervision.callbacks import Callbacks
 from gaia.mcp.tools.tool_result import ToolResult
-from gaia.runtime.locks import FutureCondition
+from gaia.runtime.locks import SteadyCondition
 from gaia.runtime.log import exception_text, get_logger
 from gaia.runtime.threads import PoolExhausted
 
@@ -244,7 +244,7 @@ class CallFuture(Future[ToolResult]):
 
     def __init__(self, lane: Callbacks, cancel_request: Callable[[CallCancelled], bool]) -> None:
         super().__init__()
-        self._condition = FutureCondition()
+        self._condition = SteadyCondition()
         self.lane = lane
         self._cancel_request: Callable[[CallCancelled], bool] | None = cancel_request
         self._cancellation = CallCancelled("cancelled by its owner")
