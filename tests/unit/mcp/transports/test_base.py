@@ -142,10 +142,11 @@ class TestRequests:
         "outcome",
         [
             {"result": {}},
+            {"error": {"code": -32601, "message": "unknown method"}},
             {"error": {"code": -32000, "message": "no", "data": {"why": [1, 2]}}},
             {"error": {"code": NOT_SENT, "message": "no", "data": {"server": "a", "errorType": "server_crashed"}}},
         ],
-        ids=["a result", "an error", "what a gateway says of a failure"],
+        ids=["a result", "an error", "an error with data", "what a gateway says of a failure"],
     )
     def test_all_that_the_server_said_is_the_response(self, start: Start, outcome: Json) -> None:
         transport = start(faults=[{"on": "ping", **outcome}])
