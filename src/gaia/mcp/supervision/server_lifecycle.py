@@ -148,7 +148,7 @@ class ServerLifecycle:
         self.open()
 
     def retry(self) -> None:
-        if self._context.lazy and not self._idling.is_in_use:
+        if self._context.lazy and not (self._idling.is_in_use or self.replacements.is_wanted):
             # The server is started when it is needed.
             self.condition.retry_at = None
             self.condition.cancel_downtime()

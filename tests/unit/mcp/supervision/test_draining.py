@@ -169,6 +169,25 @@ class TestFailing:
         reason = f"the server exited with code {code}"
         assert server.wait_for(Restarted).reason == reason, "not why it was to be replaced"
 
+    def test_a_lazy_server_without_calls_is_started_for_whom_asked_for_a_fresh_process(
+        self, supervise: Supervise
+    ) -> None:
+        server = supervise(lazy=True, known=(None, []))
+        assert server.supervisor.start()
+        assert server.is_answered_by(1)
+        del server.transport.answers["initialize"]
+        outcomes = replace(server)
+        second = server.transport.channel(2)
+        second.wait_for("initialize")
+        server.transport.channel(1).end(exit_code=1)
+        assert wait_until(lambda: server.supervisor.condition.pid == second.pid)
+        second.end(exit_code=1)
+        assert wait_until(lambda: server.supervisor.condition.retry_in is not None)
+        server.pass_time(0.5)
+        third = server.transport.channel(3)
+        third.answer(third.wait_for("initialize"), {"protocolVersion": "2025-11-25", "capabilities": {}})
+        assert outcomes.get(timeout=PATIENCE) is None
+
     def test_a_mistake_while_it_takes_over_leaves_nothing_behind(self, server: Supervised) -> None:
         def break_down(event: Event) -> None:
             if isinstance(event, Restarted):
