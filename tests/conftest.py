@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from opentelemetry import trace
 
 import gaia
 from gaia.mcp.aio import threads as aio_threads
@@ -144,12 +145,14 @@ def process_marker(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_leaks() -> Iterator[None]:
-    """Fail a test that leaves a thread, a descriptor or a process behind.
+    """Fail a test that leaves a thread, a descriptor, a process or a tracer provider behind.
 
     It is the first fixture to be set up and the last to be torn down, so what fixtures hold is checked too.
     """
-    before = leak_check.Holdings.now()
+    before, traces = leak_check.Holdings.now(), trace._TRACER_PROVIDER
     yield
+    if trace._TRACER_PROVIDER is not traces:
+        pytest.fail("the test set the tracer provider of the process, for all tests after it", pytrace=False)
     if leaked := leak_check.leaked_since(before):
         description = leaked.describe()
         leak_check.kill(leaked.children)

@@ -15,11 +15,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 
 from gaia.cli.running_gateway import fetch_status, rows_of, summary_of
 from gaia.cli.terminal import CommandFailed
 from gaia.mcp.supervision.events import ServerState
 from gaia.runtime.extras import install_command
+from tests.served_dashboard import trace_with
 from tests.servers.state_file import read_state
 from tests.unit.cli.fixture_types import Configure, FaultServer, Invoke, Json, ProcessesOf, Start, Told
 from tests.unit.mcp.gateway.operations.test_status import STATUS
@@ -129,6 +131,13 @@ def test_it_serves_all_servers_until_it_is_told_to_end(
     assert processes_of() == []
 
 
+@pytest.fixture
+def tracing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The application's tracer provider, which the dashboard would otherwise install for this process for ever."""
+    trace_with(TracerProvider(), monkeypatch)
+
+
+@pytest.mark.usefixtures("tracing")
 def test_an_empty_token_a_port_that_is_taken_and_missing_packages_are_explained(
     refused: Told, failed: Told, hide_package: Callable[[str], None]
 ) -> None:
@@ -141,6 +150,7 @@ def test_an_empty_token_a_port_that_is_taken_and_missing_packages_are_explained(
     assert install_command("dashboard") in refused("dashboard")
 
 
+@pytest.mark.usefixtures("tracing")
 def test_on_a_terminal_the_url_with_the_token_of_the_environment_stays_below_what_is_logged(
     configure: Configure, at_terminal: Invoke, fault_server: FaultServer
 ) -> None:
