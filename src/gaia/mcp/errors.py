@@ -153,7 +153,7 @@ class AnswerLost(ServerCrashed):
 
 
 class SessionLost(MCPError, RuntimeError):
-    """The replica of a handle of `MCPClient.pinned` has ended, and its memory is gone."""
+    """The process that a handle of `MCPClient.pinned` stays with has ended, and its memory is gone."""
 
     error_type = "session_lost"
 

@@ -1,4 +1,4 @@
-"""`AsyncMCPClient`: the client of one MCP server, for asyncio; `AsyncPinnedClient` for one replica of it."""
+"""`AsyncMCPClient`: the client of one MCP server, for asyncio; `AsyncPinnedClient` for one process of it."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ class AsyncMCPClient:
         return await call_tool(self.sync._engine.tool_calls, tool_name, arguments, CallOptions(**options))
 
     def pinned(self) -> AsyncPinnedClient:
-        """A handle that stays with one replica of a server on a cluster; see `MCPClient.pinned`."""
+        """A handle that stays with one process of the server; see `MCPClient.pinned`."""
         return AsyncPinnedClient(self.sync.pinned())
 
     def create_tool_wrapper(self, tool: MCPTool) -> Callable[..., Coroutine[Any, Any, ToolResult]]:
@@ -317,16 +317,16 @@ class AsyncPinnedClient:
 
     @property
     def placement(self) -> PlacementStatus | None:
-        """Where the replica runs."""
+        """Where the process runs, if the server is placed."""
         return self.sync.placement
 
     @property
     def is_lost(self) -> bool:
-        """Whether the replica cannot be reached; a call would raise `SessionLost`."""
+        """Whether the process has ended; a call would raise `SessionLost`."""
         return self.sync.is_lost
 
     def close(self) -> None:
-        """Accept no more calls; those in flight go on. The replica is not affected."""
+        """Accept no more calls; those in flight go on. The process is not affected."""
         self.sync.close()
 
     async def __aenter__(self) -> AsyncPinnedClient:
@@ -339,7 +339,7 @@ class AsyncPinnedClient:
     async def call_tool(
         self, tool_name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> ToolResult:
-        """Call a tool at the replica; see `AsyncMCPClient.call_tool` and `PinnedClient.call_tool`."""
+        """Call a tool of the process; see `AsyncMCPClient.call_tool` and `PinnedClient.call_tool`."""
         return await call_tool(self.sync._tool_calls, tool_name, arguments, CallOptions(**options))
 
     async def read_resource(self, uri: str) -> dict[str, Any]:

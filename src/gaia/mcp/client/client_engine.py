@@ -15,7 +15,7 @@ import msgspec
 from gaia.mcp.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.client.client_options import ClientOptions, ClientSetup, SharedServices
 from gaia.mcp.client.features import ServerFeatures
-from gaia.mcp.client.session import Session, new_session, supervision_context
+from gaia.mcp.client.session import PinnedSession, Session, new_session, supervision_context
 from gaia.mcp.client.tool_calls import ToolCalls
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.config.server_config import ServerConfig
@@ -166,8 +166,8 @@ class ClientEngine:
         pins = pins_of_text(instructions)
         return None if self._instructions_gate.review_pins(pins, pins) else instructions
 
-    def bound(self) -> tuple[Any, ToolCalls, ServerFeatures]:
-        session = self.session.bind()
+    def pinned(self) -> tuple[PinnedSession, ToolCalls, ServerFeatures]:
+        session = self.session.pin()
         requests = self._requests_over(session, ResponseCache(self.services.clock))
         features = ServerFeatures(requests, self.subscriptions, self._new_gate("prompts"))
         return session, self.tool_calls.over(requests), features

@@ -69,8 +69,11 @@ class DirectSession:
     keeps_trying = False
     waits_in_caller = True
 
-    def bind(self) -> NoReturn:
-        raise NotOffered(f"server {self.name!r} is not placed on a cluster, and has no replicas")
+    def pin(self) -> NoReturn:
+        raise NotOffered(
+            f"server {self.name!r} is reached over {type(self.transport).__name__}, which does not tell one process of "
+            "the server from the next"
+        )
 
     def connect(self, *, keep_trying: bool = False) -> bool:
         try:

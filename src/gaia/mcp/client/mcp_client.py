@@ -310,12 +310,13 @@ class MCPClient:
         return self._engine.tool_calls.submit(tool_name, arguments, CallOptions(**options))
 
     def pinned(self) -> PinnedClient:
-        """A handle that stays with one replica of a server on a cluster, for work that relies on the server's memory.
+        """A handle that stays with one process of the server, for work that relies on the server's memory.
 
-        It is a context manager. Several handles share the replicas evenly. Raises NotOffered for a server without a
-        `placement`, ServerUnavailable if none of its replicas is ready, and NotConnected without `connect`.
+        It is a context manager. Several handles share the replicas of a server evenly. Raises ServerUnavailable if the
+        server is not ready (one at rest is started by that), NotConnected without `connect`, and NotOffered if the
+        transport cannot be supervised.
         """
-        return PinnedClient(*self._engine.bound())
+        return PinnedClient(*self._engine.pinned())
 
     def create_tool_wrapper(self, tool: MCPTool) -> Callable[..., ToolResult]:
         """A function that calls `tool` with its keyword arguments, for an agent's registry."""

@@ -1,11 +1,11 @@
-"""`PinnedClient`: a handle whose calls all go to the same replica of a server."""
+"""`PinnedClient`: a handle whose calls all go to the same process of a server."""
 
 from __future__ import annotations
 
 from typing import Any, Unpack
 
 from gaia.mcp.client.features import ServerFeatures
-from gaia.mcp.client.session import BoundSession
+from gaia.mcp.client.session import PinnedSession
 from gaia.mcp.client.tool_calls import ToolCalls
 from gaia.mcp.requests.exchange import CallKeywords, CallOptions
 from gaia.mcp.requests.submitted_request import CallFuture
@@ -15,30 +15,31 @@ from gaia.runtime.signatures import spells_out
 
 
 class PinnedClient:
-    """Stays with one replica of a server, for work that the server remembers from one call to the next.
+    """Stays with one process of a server, for work that the server remembers from one call to the next.
 
-    `MCPClient.pinned` makes it, as a context manager. All methods may be called from any thread. When the replica's
-    process ends, its memory is gone: from then on every call raises `SessionLost`. A call under way ends with the
-    delivery ``unknown`` and is never repeated. The client itself goes on with the other replicas.
+    `MCPClient.pinned` makes it, as a context manager. All methods may be called from any thread. When the process ends,
+    its memory is gone: from then on every call raises `SessionLost`. A call under way ends with the delivery
+    ``unknown`` and is never repeated. The client itself goes on with other processes. One that is replaced or removed
+    has `drain_timeout` seconds for its open handles, as for its calls.
     """
 
-    def __init__(self, session: BoundSession, tool_calls: ToolCalls, features: ServerFeatures) -> None:
+    def __init__(self, session: PinnedSession, tool_calls: ToolCalls, features: ServerFeatures) -> None:
         self._tool_calls = tool_calls
         self._features = features
         self._session = session
 
     @property
     def placement(self) -> PlacementStatus | None:
-        """Where the replica runs."""
+        """Where the process runs, if the server is placed."""
         return self._session.placement
 
     @property
     def is_lost(self) -> bool:
-        """Whether the replica cannot be reached; a call would raise `SessionLost`."""
+        """Whether the process has ended; a call would raise `SessionLost`."""
         return self._session.is_lost
 
     def close(self) -> None:
-        """Refuse further calls; calls under way go on. The replica itself is not affected."""
+        """Refuse further calls; calls under way go on. The process itself is not affected."""
         self._session.close()
 
     def __enter__(self) -> PinnedClient:
@@ -51,7 +52,7 @@ class PinnedClient:
     def call_tool(
         self, tool_name: str, arguments: dict[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> ToolResult:
-        """Call a tool at the replica; see `MCPClient.call_tool`. ``error_type`` is ``session_lost`` if it is lost."""
+        """Call a tool of the process; see `MCPClient.call_tool`. ``error_type`` is ``session_lost`` if it is lost."""
         return self._tool_calls.call(tool_name, arguments, CallOptions(**options))
 
     @spells_out(CallKeywords, CallOptions())

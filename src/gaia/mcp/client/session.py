@@ -1,4 +1,4 @@
-"""The sessions through which a client reaches its server: `SupervisedSession`, and `BoundSession` for one replica."""
+"""The sessions of a client: `SupervisedSession`, and `PinnedSession` for one process of its server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from gaia.mcp.client.client_options import ClientSetup, same_named
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.cluster.transport import PlacedTransport
-from gaia.mcp.errors import MCPError, NotConnected, NotOffered
+from gaia.mcp.errors import MCPError, NotConnected
 from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.requests.caller import Caller, ServerFacts, Supervised
@@ -27,7 +27,6 @@ from gaia.runtime.locks import reentrant_lock
 
 if TYPE_CHECKING:
     # Imported here: programs that place no server do not need it.
-    from gaia.mcp.cluster.bound_calls import BoundCalls
     from gaia.mcp.cluster.placed_context import PlacedContext
 
 _CONNECTED = {ServerState.READY, ServerState.RESTARTING, ServerState.EXITED, ServerState.AUTHORIZING}
@@ -57,9 +56,23 @@ class ServerControl(Supervised, Protocol):
 
     def replace_now(self, drain: float, /) -> bool: ...
 
+    def pin(self) -> PinnedCalls: ...
+
     def subscriptions_changed(self) -> None: ...
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None: ...
+
+
+class PinnedCalls(Supervised, Protocol):
+    """A way to one process of a server."""
+
+    @property
+    def placement(self) -> PlacementStatus | None: ...
+
+    @property
+    def is_lost(self) -> bool: ...
+
+    def close(self) -> None: ...
 
 
 class SupervisedSession(Caller[ServerControl]):
@@ -134,17 +147,9 @@ class SupervisedSession(Caller[ServerControl]):
                 supervisor.request_stop()
                 raise
 
-    def bind(self) -> BoundSession:
-        """A session with the present process of one replica. Raises NotOffered for a server without replicas."""
-        from gaia.mcp.cluster.loop_server import LoopServer
-
-        supervisor = self.supervisor
-        if not isinstance(supervisor, LoopServer):
-            raise NotOffered(
-                f'server {self._name!r} is not placed on a cluster: only a server with a "placement" has replicas. A '
-                "server of this machine is one process, so all calls of its client go to it without a handle"
-            )
-        return BoundSession(self, supervisor.bind(), self._clock)
+    def pin(self) -> PinnedSession:
+        """A session with the present process of the server. Raises NotConnected and ServerUnavailable."""
+        return PinnedSession(self, self.supervisor.pin(), self._clock)
 
     def replace(self) -> bool | None:
         """Replace a ready server by a fresh process. Returns whether that succeeded; None if no server is ready."""
@@ -240,12 +245,12 @@ class SupervisedSession(Caller[ServerControl]):
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
 
 
-class BoundSession(Caller["BoundCalls"]):
-    """The requests of a handle that stays with one replica of a placed server."""
+class PinnedSession(Caller[PinnedCalls]):
+    """The requests of a handle that stays with one process of a server."""
 
     waits_in_caller = False
 
-    def __init__(self, session: RequestSession, calls: BoundCalls, clock: Clock) -> None:
+    def __init__(self, session: RequestSession, calls: PinnedCalls, clock: Clock) -> None:
         super().__init__(calls, clock, session.timeout)
         self._session = session
 

@@ -136,7 +136,7 @@ class LoopServer(ABC):
         self.call_queue.after_fork()
 
     @abstractmethod
-    def bind(self) -> BoundCalls:
+    def pin(self) -> BoundCalls:
         """A way to one host that does not outlive the present process of its server.
 
         Raises NotConnected or ServerUnavailable.

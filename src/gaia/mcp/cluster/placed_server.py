@@ -80,7 +80,7 @@ class PlacedServer(LoopServer):
             context, self.condition, cluster_loop, self._greeted, self._not_placed, self._gone
         )
 
-    def bind(self) -> BoundCalls:
+    def pin(self) -> BoundCalls:
         assert isinstance(self.call_queue, PlacedCalls), "it is no replica"
         return BoundCalls(self.call_queue, self.call_queue.bind(), self.placement)
 

@@ -68,7 +68,7 @@ class ReplicatedServer(LoopServer):
         self._autoscaling = Autoscaling(replicas) if isinstance(replicas, Replicas) else None
         self._fewest = replicas.min if isinstance(replicas, Replicas) else replicas
 
-    def bind(self) -> BoundCalls:
+    def pin(self) -> BoundCalls:
         gate = self.call_queue.bind()
         there = (one.placement for one in self.condition.replicas.values() if one.has(gate.incarnation))
         return BoundCalls(self.call_queue, gate, next(there, None))

@@ -115,7 +115,9 @@ class Call(msgspec.Struct, eq=False):
     repeatable: bool = False
     """Whether it is harmless if the server gets the request twice."""
     bound: bool = False
-    """Whether the call only makes sense on the connection to which it is submitted."""
+    """Whether the supervisor makes the call: it only makes sense on the connection to which it is submitted."""
+    pinned: bool = False
+    """Whether the application wants it on the connection to which it is submitted, and on no other."""
     negotiated: NegotiatedProtocol = NOT_NEGOTIATED
     on_done: Callable[[Call], None] | None = None
     on_progress: ProgressSink | None = None

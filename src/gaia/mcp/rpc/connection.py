@@ -50,7 +50,7 @@ from gaia.mcp.rpc.incoming_requests import IncomingRequests
 from gaia.mcp.rpc.unparsed_output import SAMPLE_LENGTH, UnparsedCounter, UnparsedOutput
 from gaia.runtime.clock import Clock
 from gaia.runtime.handover import on_engine_thread
-from gaia.runtime.locks import reentrant_lock
+from gaia.runtime.locks import WeakObjects, reentrant_lock
 from gaia.runtime.log import get_logger
 from gaia.runtime.rates import EventRate, TokenBucket
 from gaia.runtime.redaction import MASK, mask_strings
@@ -144,6 +144,8 @@ class Connection:
         self._relays = False
         """Whether some results are passed on undecoded. Threads that submit such a call set it; nothing resets it."""
         self.channel: Channel | None = None
+        self.pins: WeakObjects[object] = WeakObjects()
+        """The open handles whose calls all go to this connection."""
         self._warned_of_long_notifications = False
         """Without a lock, so two threads may both warn."""
         self._log_bucket = TokenBucket(_MAX_LOGS, _MAX_LOGS, 0.0)
@@ -164,6 +166,10 @@ class Connection:
     @property
     def in_flight(self) -> int:
         return sum(not call.is_standing for call in list(self._in_flight.values()))
+
+    @property
+    def is_in_use(self) -> bool:
+        return bool(self.pins.present()) or self.in_flight > 0
 
     def has_older_than(self, call: Call) -> bool:
         return any(other.id < call.id and not other.is_standing for other in list(self._in_flight.values()))
@@ -212,7 +218,9 @@ class Connection:
 
     def _takes_no(self, call: Call) -> bool:
         state = self.state
-        return state is ConnectionState.CLOSED or (state is ConnectionState.DRAINING and not call.bound)
+        return state is ConnectionState.CLOSED or (
+            state is ConnectionState.DRAINING and not (call.bound or call.pinned)
+        )
 
     def observe(self, method: str, params: dict[str, Any] | None, context: Context | None = None) -> Observation:
         """Record a message that is about to be sent. `context` is the parent of its span; None is the current one."""

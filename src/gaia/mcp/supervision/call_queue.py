@@ -16,6 +16,7 @@ from gaia.mcp.errors import (
     Overloaded,
     ServerCrashed,
     ServerUnavailable,
+    SessionLost,
 )
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import Connection
@@ -140,7 +141,7 @@ class CallQueue:
         For the thread that has taken it out of the connection's table. The request that replaces the one of a lost
         stream has a new id (2026-07-28, "Streamable HTTP").
         """
-        if call.bound or not call.repeatable:
+        if call.bound or call.pinned or not call.repeatable:
             return False
         call.prepare_repeat(self.next_id())
         # A first call to a server on trial goes to that server again.
@@ -304,6 +305,9 @@ class CallQueue:
     def _take_back(self, call: Call, reason: str, *, unauthorized: bool) -> bool:
         """False if the call cannot go to the next connection; this has ended it then."""
         unwritten = call.withdraw()
+        if call.pinned:
+            call.finish(error=SessionLost(session_lost(self._server, reason)))
+            return False
         if call.bound or not (unwritten or call.repeatable):
             lost = f"server {self._server!r} was lost during {call.method}: {reason}"
             call.finish(error=NeedsAuthorization(lost, status=401) if unauthorized else ServerCrashed(lost))
@@ -347,6 +351,11 @@ class CallQueue:
             return ServerUnavailable.of(self._server, str(self.reason), self._retry_in())
         return None
 
+    def not_ready(self) -> MCPError:
+        """The error for an application that needs a connection now."""
+        reason = f"it is {self.state.value}" if self.reason is None else f"it is {self.state.value}: {self.reason}"
+        return self._refusal() or ServerUnavailable(f"server {self._server!r} is not ready ({reason}); try again later")
+
     def _overload(self) -> MCPError | None:
         if len(self._backlog) >= self.max_pending:
             for call in [call for call in list(self._backlog) if call.ended]:
@@ -367,6 +376,13 @@ def _both(first: Callable[[Call], None] | None, second: Callable[[Call], None]) 
             second(call)
 
     return on_done
+
+
+def session_lost(server: str, reason: str) -> str:
+    return (
+        f"the process of server {server!r} that this handle stays with is lost ({reason}), and its memory is gone; "
+        "open another handle with pinned(), and set up there what the work needs"
+    )
 
 
 _DOINGS = {ServerState.EXITED: "it has exited", ServerState.AUTHORIZING: "a person is asked to log in at it"}

@@ -68,7 +68,7 @@ class DrainingConnections:
         now = self._context.clock.monotonic()
         self._loop.timers.set(Timer.DRAINING, now + _LOOK_SECONDS, self._look)
         for generation, (until, seconds) in list(self._draining.items()):
-            if generation.connection.in_flight == 0 or now >= until:
+            if now >= until or not generation.connection.is_in_use:
                 error = f"it was replaced by another process, and did not answer within {seconds:g} s"
                 self._lost(generation, MCPError(error))
         if not self._draining:

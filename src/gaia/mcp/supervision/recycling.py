@@ -123,7 +123,7 @@ class Idling:
             self._call_queue.in_flight > 0
             or len(self._call_queue) > 0
             or bool(context.hooks.subscriptions.resources)
-            or (watched is not None and context.server_requests.has_open(watched))
+            or (watched is not None and (watched.is_in_use or context.server_requests.has_open(watched)))
         )
 
     def begin(self, generation: Generation) -> None:

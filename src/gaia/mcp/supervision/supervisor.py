@@ -21,8 +21,10 @@ from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.exchange_runner import CallAnswered
 from gaia.mcp.supervision.maintenance import Maintenance
+from gaia.mcp.supervision.pin import Pin
 from gaia.mcp.supervision.server_lifecycle import ServerLifecycle
 from gaia.mcp.supervision.spare import OnReplaced
+from gaia.mcp.supervision.status import CallStatistics
 from gaia.runtime import log
 from gaia.runtime.deadlines import deadlines_of
 from gaia.runtime.event_loop import EventLoop, Task
@@ -189,6 +191,12 @@ class Supervisor:
             pass
         _flush()
         return outcomes[:1]
+
+    def pin(self) -> Pin:
+        """A way to the present process alone; a server at rest is started. Raises NotConnected, ServerUnavailable."""
+        if self.call_queue.ready is None:
+            self.wake()
+        return Pin(self.call_queue, self.condition.status(CallStatistics(), 0).placement)
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification if the server is ready; otherwise do nothing."""

@@ -9,16 +9,12 @@ import pytest
 
 from gaia.mcp import MCPClient, ServerState, ServerUnavailable
 from gaia.mcp.aio import AsyncMCPClient
-from gaia.mcp.cluster.transport import PlacedTransport
-from gaia.mcp.cluster.wire import Launch
-from gaia.mcp.config.placement import Placement
 from gaia.mcp.errors import NotConnected
 from gaia.mcp.supervision.events import Event, StateChanged
 from tests.fake_transport import FakeTransport
-from tests.hosts import LocalEngine
 from tests.repository.test_documented_api import INTERNAL
 from tests.unit.mcp.aio.conftest import Faked, run, until
-from tests.waiting import PATIENCE, wait_until
+from tests.waiting import wait_until
 
 Fake = Callable[..., Faked]
 
@@ -187,16 +183,12 @@ async def test_the_other_features_are_awaited(fake: Fake) -> None:
         client.set_roots([])
 
 
-def test_calls_stay_with_one_replica(demo_server: dict[str, Any]) -> None:
-    engine = LocalEngine()
-    asyncio.run(_use(engine, demo_server))
-    engine.close()
+def test_calls_stay_with_one_process(demo_server: dict[str, Any]) -> None:
+    asyncio.run(_use(demo_server))
 
 
-async def _use(engine: LocalEngine, demo_server: dict[str, Any]) -> None:
-    launch = Launch(command=demo_server["command"], args=demo_server["args"])
-    transport = PlacedTransport(Placement(), PATIENCE, lambda: launch, lambda: engine)
-    async with AsyncMCPClient("it", transport) as client:
+async def _use(demo_server: dict[str, Any]) -> None:
+    async with AsyncMCPClient.from_config("it", demo_server) as client:
         async with client.pinned() as handle:
             values = [(await handle.call_tool("counter"))["structuredContent"]["value"] for _ in range(2)]
             assert values == [1, 2]

@@ -1,0 +1,54 @@
+"""`Pin`: calls that stay with one connection, for work that the server remembers from one call to the next."""
+
+from __future__ import annotations
+
+from gaia.mcp.errors import CallCancelled, NotConnected, SessionLost
+from gaia.mcp.rpc.call import Call
+from gaia.mcp.rpc.connection import Connection, ConnectionState
+from gaia.mcp.supervision.call_queue import CallQueue, session_lost
+from gaia.mcp.supervision.status import PlacementStatus
+
+
+class Pin:
+    """Implements `Supervised` and `CallEntry`, for one `Caller`. Thread-safe.
+
+    While it is open and in use, its process counts as one with a call: it is not stopped as idle, and if it is replaced
+    or removed, it is drained.
+    """
+
+    def __init__(self, queue: CallQueue, placement: PlacementStatus | None = None) -> None:
+        """Stay with the connection of `queue` that gets calls now. Raises NotConnected and ServerUnavailable."""
+        connection = queue.ready
+        if connection is None:
+            raise queue.not_ready()
+        self.call_queue = self
+        self.next_id = queue.next_id
+        self.ready: Connection = connection
+        self.placement = placement
+        """Where the server runs."""
+        self._queue = queue
+        self._is_closed = False
+        connection.pins.add(self)
+
+    @property
+    def is_lost(self) -> bool:
+        return self.ready.state is ConnectionState.CLOSED
+
+    def close(self) -> None:
+        """Take no more calls; calls under way go on."""
+        self._is_closed = True
+        self.ready.pins.discard(self)
+
+    def submit(self, call: Call) -> bool:
+        call.pinned = True
+        if self._is_closed:
+            call.finish(error=NotConnected("this handle of pinned() is closed; open another one"))
+        elif not self.ready.submit(call):
+            call.finish(error=SessionLost(session_lost(self.ready.name, "it had ended before the call")))
+        return True
+
+    def expire(self, call: Call) -> bool:
+        return self._queue.expire(call)
+
+    def cancel(self, call: Call, error: CallCancelled) -> bool:
+        return self._queue.cancel(call, error)
