@@ -12,12 +12,17 @@ import math
 import os
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
 
 from gaia.mcp.errors import ConfigError
 from gaia.runtime.private_files import keep_private
+from gaia.runtime.untrusted_text import escaped_line
+
+_T = TypeVar("_T")
 
 _LOCK_SECONDS = 10.0
 """A save takes milliseconds, so a process that holds the lock for longer is stuck."""
@@ -109,6 +114,38 @@ def decode(file: Path, data: bytes, example: str) -> dict[str, Any]:
 def parse(text: str) -> Any:
     """The value of a JSON text. Raises ValueError, also for NaN and numbers too large, which Python accepts."""
     return json.loads(text, parse_constant=_refuse, parse_float=_number)
+
+
+def convert(value: Any, kind: type[_T], *, accept_halves: bool = False) -> _T:
+    """`msgspec.convert` that refuses half of a surrogate pair in a text: JSON can escape it, but UTF-8 cannot hold it.
+
+    Raises ValidationError that names the place. Accepted are halves that stand for bytes of a file name (PEP 383), and
+    with `accept_halves` all, except in keys and words that msgspec compares with those that it knows.
+    """
+    try:
+        for _, text in () if accept_halves else _texts(value):
+            text.encode("utf-8", "surrogateescape")
+        return msgspec.convert(value, kind)
+    except UnicodeEncodeError as error:
+        place = next(place for place, text in _texts(value) if text == error.object)
+    raise msgspec.ValidationError(
+        f"half of a surrogate pair in {escaped_line(place)}; write the whole character, or remove it"
+    )
+
+
+def _texts(value: Any) -> Iterator[tuple[str, str]]:
+    """All texts in a JSON value, keys included, with their places, such as ``env.HOME`` and ``args[0]``."""
+    left = [("", value)]
+    while left:
+        place, item = left.pop()
+        if isinstance(item, str):
+            yield place, item
+        elif isinstance(item, Mapping):
+            for key, inner in item.items():
+                inside = f"{place}.{key}" if place else str(key)
+                left += [(inside, inner), (inside, key)]
+        elif isinstance(item, list):
+            left += [(f"{place}[{index}]", inner) for index, inner in enumerate(item)]
 
 
 def broken(

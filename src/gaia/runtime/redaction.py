@@ -86,7 +86,8 @@ def url_credentials(values: Iterable[str]) -> list[str]:
 
 def basic_credentials(user: str, password: str) -> list[str]:
     """Values of the Authorization header (RFC 7617), also in OAuth's form, where both parts are percent-encoded."""
-    pairs = {f"{user}:{password}", f"{quote(user, safe='')}:{quote(password, safe='')}"}
+    quoted_user, quoted_password = (quote(part, safe="", errors="surrogatepass") for part in (user, password))
+    pairs = {f"{user}:{password}", f"{quoted_user}:{quoted_password}"}
     return [base64.b64encode(pair.encode("utf-8", "surrogatepass")).decode() for pair in sorted(pairs)]
 
 

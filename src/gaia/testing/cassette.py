@@ -139,7 +139,7 @@ class Cassette(_Part):
                 "record it again"
             )
         try:
-            cassette = msgspec.convert(document, cls)
+            cassette = json_file.convert(document, cls, accept_halves=True)
         except msgspec.ValidationError as error:
             raise ConfigError(f"{file}: not a cassette: {error}; correct it there, or record it again") from error
         for name, server in cassette.servers.items():

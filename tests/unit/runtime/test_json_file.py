@@ -6,8 +6,9 @@ import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import pytest
 from filelock import FileLock
 
@@ -15,6 +16,11 @@ from gaia.mcp.errors import ConfigError
 from gaia.runtime import json_file
 
 EXAMPLE = '{"version": 1}'
+
+
+class Shirt(msgspec.Struct):
+    size: Literal["S", "M"] = "S"
+    ids: dict[str, list[str]] = {}
 
 
 @pytest.fixture
@@ -47,6 +53,31 @@ class TestReading:
             json_file.decode(file, data, EXAMPLE)
         assert str(refusal.value).startswith(f"{file}: {problem}")
         assert str(refusal.value).endswith("(the file was not changed)")
+
+    @pytest.mark.parametrize(
+        ("document", "place"),
+        [
+            ({"size": "\ud800"}, "size"),
+            ({"ids": {"a": ["b", "\udcff\ud800"]}}, "ids.a[1]"),
+            ({"ids": {"\ud800": ["b"]}}, r"ids.\u{d800}"),
+            ({"ids": {"a": ["\udcff"]}, "size": "\udcff"}, "size"),
+            ({"ids": {"a": ["\udcff"]}}, None),
+        ],
+    )
+    def test_half_of_a_surrogate_pair_is_an_error_unless_it_is_the_byte_of_a_file_name(
+        self, document: dict[str, Any], place: str | None
+    ) -> None:
+        if place is None:
+            assert json_file.convert(document, Shirt).ids == document["ids"]
+            return
+        with pytest.raises(msgspec.ValidationError) as refusal:
+            json_file.convert(document, Shirt)
+        assert str(refusal.value) == f"half of a surrogate pair in {place}; write the whole character, or remove it"
+
+    def test_data_of_other_programs_may_have_halves_that_are_not_compared(self) -> None:
+        assert json_file.convert({"ids": {"\ud800": []}}, Shirt, accept_halves=True).ids == {"\ud800": []}
+        with pytest.raises(msgspec.ValidationError, match="in size;"):
+            json_file.convert({"size": "\ud800"}, Shirt, accept_halves=True)
 
     def test_a_file_that_cannot_be_read_says_why(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=f"{tmp_path}: cannot be read: Is a directory"):

@@ -61,6 +61,7 @@ class TestWhatIsSecretInAUrl:
 
     def test_credentials_as_oauth_sends_them(self) -> None:
         assert base64.b64encode(b"robot:s%2Fx").decode() in basic_credentials("robot", "s/x")
+        assert base64.b64encode(b"robot:%ED%B3%BF").decode() in basic_credentials("robot", "\udcff")
 
     def test_a_url_that_is_none_has_no_secrets(self) -> None:
         assert secret_url_parts("http://[") == []

@@ -116,11 +116,13 @@ def secrets(config: ServerConfig) -> list[str]:
 
 
 def _expanded_auth(server: str, auth: AuthConfig, text: Callable[[str, str], str]) -> AuthConfig:
-    changes = {
-        name: text(f"auth.{key}", value)
-        for name, key in zip(auth.__struct_fields__, auth.__struct_encode_fields__, strict=True)
-        if isinstance(value := getattr(auth, name), str)
-    }
+    changes: dict[str, str] = {}
+    for name, key in zip(auth.__struct_fields__, auth.__struct_encode_fields__, strict=True):
+        if isinstance(value := getattr(auth, name), str):
+            changes[name] = expanded = text(f"auth.{key}", value)
+            # A form and a header carry UTF-8; an environment variable may have any bytes.
+            if expanded.encode("utf-8", "ignore").decode() != expanded:
+                raise ConfigError(f"server {server!r}: auth.{key}: not UTF-8; correct it, or the variable in it")
     try:
         return msgspec.structs.replace(auth, **changes)
     except ValueError as error:

@@ -16,6 +16,7 @@ from gaia.mcp.supervision.context import RecyclingLimits
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.transports.base import InProcessServer
 from gaia.mcp.transports.sandbox import Sandbox, memory_bytes
+from gaia.runtime import json_file
 from gaia.runtime.clock import require_seconds
 from gaia.runtime.redaction import repr_of_shown
 from gaia.telemetry.content import MODES, CaptureMode
@@ -141,7 +142,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                     "until you correct or remove the key)"
                 )
         try:
-            return msgspec.convert({**mapping, "name": name}, cls)
+            return json_file.convert({**mapping, "name": name}, cls)
         except msgspec.ValidationError as error:
             raise ConfigError(f"server {name!r}: {explained(error, mapping, _CHOICES, _STRICT)}") from error
 

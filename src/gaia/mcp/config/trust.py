@@ -115,7 +115,7 @@ class TrustStore:
 
     def _files(self, document: dict[str, Any]) -> dict[Path, TrustedFile]:
         try:
-            known = msgspec.convert(document.get("files", {}), dict[str, TrustedFile])
+            known = json_file.convert(document.get("files", {}), dict[str, TrustedFile], accept_halves=True)
         except msgspec.ValidationError as error:
             json_file.broken(self.file, f"files: {error}", cause=error)
         return {Path(file): one for file, one in known.items()}

@@ -143,7 +143,7 @@ class ServerPins:
         if tools is None:
             return None
         try:
-            return msgspec.convert(tools, dict[str, Pin])
+            return json_file.convert(tools, dict[str, Pin], accept_halves=True)
         except msgspec.ValidationError as error:
             json_file.broken(self.file, f"{self._section}.{self._key}: {error}", cause=error)
 

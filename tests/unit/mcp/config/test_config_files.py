@@ -274,6 +274,11 @@ class TestExpand:
         ):
             expand(config(**entry), ENVIRON)
 
+    def test_a_login_is_sent_as_utf_8(self) -> None:
+        auth = {"type": "client_credentials", "issuer": "https://a.example", "clientId": "a", "clientSecret": "${ODD}"}
+        with pytest.raises(ConfigError, match=r"^server 'time': auth.clientSecret: not UTF-8; correct it, or the var"):
+            expand(ServerConfig.from_dict("time", {"url": "https://a.example", "auth": auth}), {"ODD": "hunter\udcff"})
+
     def test_a_result_that_is_unusable_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"^server 'time': command: missing"):
             expand(ServerConfig.from_dict("time", {"url": "${EMPTY}"}), ENVIRON)

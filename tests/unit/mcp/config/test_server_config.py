@@ -260,6 +260,15 @@ class TestComplaints:
                 "captureContentTools.b*: expected one of off, redacted, full, got 'some'",
             ),
             ({"captureContentTools": {"a": 1}}, "captureContentTools.a: expected a string, got a number"),
+            *(
+                (entry, f"half of a surrogate pair in {place}; write the whole character, or remove it")
+                for entry, place in (
+                    ({"args": ["a", "\ud800"]}, "args[1]"),
+                    ({"env": {"A": "\ud800"}}, "env.A"),
+                    ({"\udcff": 1}, r"\u{dcff}"),
+                    ({"type": "\udcff"}, "type"),
+                )
+            ),
         ],
     )
     def test_a_wrong_value_is_named_with_its_place(self, entry: dict[str, Any], said: str) -> None:
@@ -270,14 +279,15 @@ class TestComplaints:
         assert "hunter2" not in complaint({"command": "uvx", **entry})
 
 
+json_texts = st.text(max_size=5) | st.sampled_from(["\ud800", "a\udcff"])
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats() | json_texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(json_texts, inner, max_size=3),
     max_leaves=5,
 )
 
 
-@given(st.dictionaries(st.sampled_from(list(ServerConfig.__struct_encode_fields__)) | st.text(), json_values))
+@given(st.dictionaries(st.sampled_from(list(ServerConfig.__struct_encode_fields__)) | json_texts, json_values))
 def test_any_json_is_either_a_configuration_or_a_config_error(entry: dict[str, Any]) -> None:
     said = ""
     try:

@@ -132,7 +132,18 @@ class TestTheList:
         store.revoke(local_file)
         assert not store.trusts(local_file, local_file.read_bytes())
 
-    @pytest.mark.parametrize("content", ["{", "[]", '{"version": 9}', '{"files": []}', '{"files": {"a": {}}}'])
+    def test_a_file_may_have_any_path(self, tmp_path: Path) -> None:
+        """On Linux, the bytes of a path need not be UTF-8."""
+        odd = tmp_path / "\udcff" / "mcp_servers.json"
+        odd.parent.mkdir()
+        odd.write_text(r'{"mcpServers": {"\ud800": {"command": "uvx"}}}')
+        TrustStore().trust(read_project(odd))
+        assert TrustStore().trusts(odd, odd.read_bytes())
+
+    @pytest.mark.parametrize(
+        "content",
+        ["{", "[]", '{"version": 9}', '{"files": []}', '{"files": {"a": {}}}', r'{"files": {"a": {"\ud800": 1}}}'],
+    )
     def test_a_list_that_is_not_understood_trusts_nothing_and_is_kept(
         self, local_file: Path, trust_file: Path, content: str
     ) -> None:

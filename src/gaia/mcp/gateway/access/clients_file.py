@@ -156,7 +156,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _checked(file: Path, content: dict[str, Any]) -> ClientsFile:
     try:
-        document = msgspec.convert(content, _Document)
+        document = json_file.convert(content, _Document)
     except msgspec.ValidationError as error:
         json_file.broken(file, _explained(error, content))
     clients, issuers = document.clients or {}, document.issuers or {}

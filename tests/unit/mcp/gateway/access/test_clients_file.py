@@ -135,6 +135,9 @@ class TestReading:
             ({"issuers": {"i": {**ISSUER, "profiles": [{"profile": "x"}]}}}, "issuers.i.profiles: there is no"),
             ({"issuers": {"i": ISSUER, "j": ISSUER}}, "'i' and 'j' have the same issuer"),
             ({"resource": "http://gw.example/mcp"}, "resource: must be an https URL"),
+            ({"\ud800": 1}, r"half of a surrogate pair in \u{d800}; write the whole character, or remove it"),
+            ({"clients": {"a": {**EXPIRES, "expires": "\ud800"}}}, "half of a surrogate pair in clients.a.expires;"),
+            ({"profiles": {"p": {"disabledTools": ["\ud800"]}}}, "pair in profiles.p.disabledTools[0];"),
         ],
     )  # fmt: skip
     def test_what_is_wrong_is_said_with_its_place(self, file: Path, document: Any, problem: str) -> None:
