@@ -26,6 +26,8 @@ _MAX_PLANS = 4096
 _MAX_GROUPS = 1_000
 """Names of limits in metrics. Further limits are counted as "others"."""
 
+_NO_LIMITS = ClientLimits()
+
 _Key = tuple[str | None, ...]
 
 
@@ -304,7 +306,7 @@ class Limits:
     def _new_plan(self, principal: Principal, server: str | None, tool: str | None, now: float) -> _Plan:
         shared, client = self._settings, principal.name
         plan = _Plan(client, principal.profile.limits)
-        own = plan.limits or shared.per_client or ClientLimits()
+        own = plan.limits or shared.per_client or _NO_LIMITS
         who, group = f"client {client!r}", f"client {metric_name(client)!r}"
         self._add(plan, ("client", client), who, own, now, group)
         if server is None:

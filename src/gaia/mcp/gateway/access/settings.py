@@ -1,7 +1,8 @@
-"""Settings in the clients file: limits of calls, and issuers of access tokens. msgspec checks them while it reads."""
+"""Settings in the clients file: limits of calls, and issuers of access tokens."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -12,8 +13,22 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=365 * 24 * 3600)]
 
 
-class CircuitSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Settings of a tool's circuit breaker. Durations in seconds."""
+class _Checked(msgspec.Struct, frozen=True):
+    """Checks its annotations also when Python code makes it; msgspec does so only while it decodes."""
+
+    def __post_init__(self) -> None:
+        for field in _fields_of(type(self)):
+            try:
+                msgspec.convert(getattr(self, field.name), field.type)
+            except msgspec.ValidationError as error:
+                raise ValueError(f"{field.encode_name}: {error}") from None
+
+
+_fields_of = functools.cache(msgspec.structs.fields)
+
+
+class CircuitSettings(_Checked, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Settings of a tool's circuit breaker. Durations in seconds. Raises ValueError."""
 
     failures: Count = 5
     """Failed calls within `window`, without a success between them, that open the circuit."""
@@ -22,7 +37,7 @@ class CircuitSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     """How long calls are refused before one call is let through as a trial."""
 
 
-class Limit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class Limit(_Checked, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Bounds on concurrent calls, calls per second and size of an answer. None: no bound. Raises ValueError."""
 
     concurrent: Count | None = None
@@ -35,6 +50,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     """Only in limits of tools."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.burst is not None and self.per_second is None:
             raise ValueError("burst: means nothing without perSecond")
 
@@ -52,8 +68,8 @@ class ClientLimits(Limit, frozen=True, kw_only=True, rename="camel", forbid_unkn
         _require_circuits_of_tools(self, *self.per_server.values())
 
 
-class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The limits of all clients together, and the default limits of one client."""
+class GatewayLimits(_Checked, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The limits of all clients together, and the default limits of one client. Raises ValueError."""
 
     per_client: ClientLimits | None = None
     """For each client whose profile sets no limits."""
@@ -78,6 +94,7 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     """How long a call may wait for limits. The deadline of the call applies too."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require_circuits_of_tools(*self.per_server.values())
 
 
@@ -94,7 +111,7 @@ ASYMMETRIC_ALGORITHMS = (
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-class ClaimRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class ClaimRule(_Checked, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Gives `profile` to tokens whose `claim` contains `value`; without `claim`, to all tokens. Raises ValueError."""
 
     profile: str
@@ -104,6 +121,7 @@ class ClaimRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     """One of the strings in the claim: a word of ``scope``, an element of a list, or the whole string."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.claim is None) != (self.value is None):
             raise ValueError("claim and value: give both, or neither for all tokens")
 
@@ -111,7 +129,7 @@ class ClaimRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
         return self.claim is None or self.value in claim_values(claims, self.claim)
 
 
-class IssuerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class IssuerSettings(_Checked, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """An authorization server whose access tokens (JWT, RFC 9068) the gateway accepts. Raises ValueError."""
 
     issuer: str
@@ -131,6 +149,7 @@ class IssuerSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     """Scopes that the gateway tells clients to request."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_secure_url("issuer", self.issuer)
         if self.jwks_uri is not None:
             require_secure_url("jwksUri", self.jwks_uri)

@@ -1,5 +1,6 @@
 """The keys of limits and issuers in the clients file."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -53,6 +54,28 @@ ISSUER = {"issuer": "https://login.example", "profiles": RULES}
 def test_unusable_values_are_refused(kind: Any, document: dict[str, Any], problem: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=problem):
         msgspec.convert(document, kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "problem"),
+    [
+        (Limit, {"concurrent": 0}, "concurrent: Expected `int` >= 1"),
+        (Limit, {"per_second": float("nan")}, "perSecond: Expected `float` >= 0.001"),
+        (Limit, {"burst": 2}, "burst: means nothing without perSecond"),
+        (ClientLimits, {"answer_bytes": "1"}, "answerBytes: Expected `int | null`, got `str`"),
+        (CircuitSettings, {"window": 0}, "window: Expected `float` > 0.0"),
+        (GatewayLimits, {"waiting_per_client": 0}, "waitingPerClient: Expected `int` >= 1"),
+        (GatewayLimits, {"max_wait": 1e9}, "maxWait: Expected `float` <= 31536000.0"),
+        (GatewayLimits, {"per_server": {"*": Limit(circuit=CircuitSettings())}}, "circuit: means nothing here"),
+        (IssuerSettings, {"issuer": "https://a", "profiles": []}, "profiles: Expected `array` of length >= 1"),
+        (ClaimRule, {"profile": None}, "profile: Expected `str`, got `null`"),
+    ],
+)
+def test_settings_made_by_a_program_are_checked_as_those_of_a_file(
+    kind: Any, values: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(problem)}"):
+        kind(**values)
 
 
 def test_keys_are_those_of_the_file_and_others_are_refused() -> None:
