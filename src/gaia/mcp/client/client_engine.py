@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -25,7 +24,7 @@ from gaia.mcp.requests.client_requests import ClientRequests
 from gaia.mcp.requests.exchange import RequestSession
 from gaia.mcp.requests.response_cache import ResponseCache
 from gaia.mcp.supervision.callbacks import CallbackPool
-from gaia.mcp.supervision.context import KnownServer, Listing, SupervisionContext, SupervisionHooks
+from gaia.mcp.supervision.context import KnownServer, Listing, SupervisionContext
 from gaia.mcp.supervision.events import Event, Listeners
 from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.supervision.subscriptions import Subscriptions
@@ -63,7 +62,7 @@ class ClientEngine:
             transport=transport,
             options=options,
             services=services,
-            hooks=cast("SupervisionHooks", WeakHooks(self)),
+            hooks=WeakHooks(self),
             server_requests=self._server_requests,
             observer=Observer(name, policy=options.capture_content),
             callbacks=services.callbacks.group(name),
@@ -205,30 +204,46 @@ class ClientEngine:
 
 
 class WeakHooks:
-    """Calls the hooks of the engine while the engine exists, and `_DROPPED` after that."""
+    """The engine's `SupervisionHooks`, without a reference that keeps the engine alive.
+
+    Once the engine is dropped, the server has no tools, its waiting calls are cancelled, and reports go nowhere.
+    """
 
     def __init__(self, engine: ClientEngine) -> None:
         self.subscriptions = engine.subscriptions
         self._engine = weakref.ref(engine)
 
-    def __getattr__(self, name: str) -> Any:
-        def call(*arguments: Any) -> Any:
-            # The supervisor may keep this function, so it looks for the engine each time.
-            return getattr(self._engine() or _DROPPED, name)(*arguments)
+    def listing_begins(self) -> Listing:
+        engine = self._engine()
+        return Listing(0, 0.0) if engine is None else engine.listing_begins()
 
-        return call
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
+        if (engine := self._engine()) is not None:
+            engine.tools_listed(definitions, listing)
 
+    def tools_remembered(self, definitions: list[Any]) -> None:
+        if (engine := self._engine()) is not None:
+            engine.tools_remembered(definitions)
 
-_DROPPED = SimpleNamespace(
-    listing_begins=lambda: Listing(0, 0.0),
-    tools_listed=lambda *_: None,
-    tools_remembered=lambda *_: None,
-    refusal_of=lambda _: CallCancelled("its client was dropped"),
-    safe_to_repeat=lambda _: False,
-    last_known=lambda: None,
-    adopted=lambda _: None,
-    happened=lambda _: None,
-)
+    def refusal_of(self, tool: str) -> MCPError | None:
+        engine = self._engine()
+        return CallCancelled("its client was dropped") if engine is None else engine.refusal_of(tool)
+
+    def safe_to_repeat(self, tool: str) -> bool:
+        engine = self._engine()
+        return engine is not None and engine.safe_to_repeat(tool)
+
+    def last_known(self) -> KnownServer | None:
+        engine = self._engine()
+        return None if engine is None else engine.last_known()
+
+    def adopted(self, context: SupervisionContext) -> None:
+        if (engine := self._engine()) is not None:
+            engine.adopted(context)
+
+    def happened(self, event: Event) -> None:
+        if (engine := self._engine()) is not None:
+            engine.happened(event)
 
 
 def _stop_when_dropped(engine: ClientEngine, session: Session) -> None:

@@ -68,7 +68,7 @@ class ClientKeywords(ClientSettings, FeatureKeywords, total=False):
 
 def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: bool) -> ClientSettings:
     """The settings in a server's configuration, with `pins`. `own_restart`: the entry has a restart policy."""
-    settings: Any = same_named(server, ClientOptions)
+    settings: Any = common_fields(server, ClientOptions)
     if server.transport == "sse" and server.protocol == "auto":
         settings["protocol"] = "handshake"
     own: ClientSettings = {
@@ -82,7 +82,11 @@ def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: b
     return {**settings, **own}
 
 
-def same_named(source: msgspec.Struct, target: type[msgspec.Struct]) -> dict[str, Any]:
+def common_fields(source: msgspec.Struct, target: type[msgspec.Struct]) -> dict[str, Any]:
+    """The settings in `source` that `target` has under the same name, as keywords for `target`.
+
+    So a setting that is passed on unchanged is named only in the classes that have it.
+    """
     return {name: getattr(source, name) for name in source.__struct_fields__ if name in target.__struct_fields__}
 
 

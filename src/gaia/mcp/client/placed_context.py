@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from gaia import __version__
-from gaia.mcp.client.client_options import ClientSetup, same_named
+from gaia.mcp.client.client_options import ClientSetup, common_fields
 from gaia.mcp.cluster.placed_context import PlacedContext
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.cluster.wire import HostSettings, KnownTools, WireProfile
@@ -37,7 +37,7 @@ def placed_context(setup: ClientSetup, transport: PlacedTransport) -> PlacedCont
             known=_known(hooks.last_known()) if options.lazy else None,
             resources=hooks.subscriptions.resources,
             log_level=hooks.subscriptions.log_level,
-            **same_named(options, HostSettings),
+            **common_fields(options, HostSettings),
         )
 
     return PlacedContext(
@@ -51,7 +51,7 @@ def placed_context(setup: ClientSetup, transport: PlacedTransport) -> PlacedCont
         server_requests=setup.server_requests,
         observer=setup.observer,
         executor=setup.callbacks.lane().post,
-        **same_named(options, PlacedContext),
+        **common_fields(options, PlacedContext),
     )
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from gaia.mcp.authorization.config import AuthConfig, NoLogin, OnAuthorization
 from gaia.mcp.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.authorization.endpoint_policy import is_loopback
-from gaia.mcp.client.client_options import same_named
+from gaia.mcp.client.client_options import common_fields
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.config.config_variables import expand, secrets, variables_in
 from gaia.mcp.config.server_config import ServerConfig
@@ -131,7 +131,7 @@ def _launch_elsewhere(server: ServerConfig) -> Launch:
 
     args, env, secrets_ = _launch(server)
     values = {"args": args, "env": env, "secrets": secrets_, "sandbox": expand(server, os.environ).sandbox_settings}
-    return Launch(**{**same_named(server, Launch), **values})
+    return Launch(**{**common_fields(server, Launch), **values})
 
 
 def secret_in_arguments(server: ServerConfig) -> list[str]:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from gaia.mcp.client.client_options import ClientSetup, same_named
+from gaia.mcp.client.client_options import ClientSetup, common_fields
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.errors import MCPError, NotConnected
@@ -325,5 +325,5 @@ def supervision_context(setup: ClientSetup, transport: ChannelTransport) -> Supe
         observer=setup.observer,
         recorders=services.recorders,
         executor=setup.callbacks.lane().post,
-        **same_named(options, SupervisionContext),
+        **common_fields(options, SupervisionContext),
     )

@@ -122,8 +122,8 @@ class _Stopwatch:
         transport = client.transport
         if isinstance(transport, ChannelTransport):
             self._open_channel = transport.open
-            # Replaced in this transport object only, to which the client already refers.
-            vars(transport)["open"] = self._open
+            # Replaced in this object only, to which the client already refers.
+            transport.open = self._open  # type: ignore[method-assign]
 
     def _open(self, listener: ChannelListener, name: str) -> Channel:
         channel = self._open_channel(listener, name)
@@ -134,7 +134,7 @@ class _Stopwatch:
                 self.listing = time.perf_counter()
             return send(item)
 
-        vars(channel)["send"] = timed_send
+        channel.send = timed_send  # type: ignore[method-assign]
         return channel
 
 

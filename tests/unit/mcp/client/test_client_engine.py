@@ -3,19 +3,21 @@
 import gc
 import warnings
 from collections.abc import Callable
-from inspect import isfunction
+from unittest.mock import Mock
 
 import pytest
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client import mcp_client as mcp_client_module
-from gaia.mcp.client.client_engine import _DROPPED, WeakHooks
+from gaia.mcp.client.client_engine import WeakHooks
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import CallCancelled
-from gaia.mcp.supervision.context import SupervisionHooks
-from gaia.mcp.supervision.events import ServerState, StateChanged
+from gaia.mcp.supervision.events import Event, ServerState, StateChanged
 from tests.fake_transport import FakeTransport
 from tests.waiting import PATIENCE, wait_until
+
+ECHO = {"name": "echo", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
+READY = StateChanged("calc", ServerState.STARTING, ServerState.READY, 1, None)
 
 
 def connected(transport: FakeTransport) -> MCPClient:
@@ -81,19 +83,30 @@ class TestDropping:
 
 
 class TestWeakHooks:
-    def test_each_hook_has_an_answer_with_and_without_the_client(self) -> None:
-        hooks = {name for name, member in vars(SupervisionHooks).items() if isfunction(member) and name[0] != "_"}
-        assert vars(_DROPPED).keys() == hooks
-        assert all(hasattr(MCPClient("calc", FakeTransport())._engine, name) for name in hooks)
-        assert not _DROPPED.safe_to_repeat("echo")
+    def test_with_the_client_they_are_its_own(self) -> None:
+        client = MCPClient("calc", FakeTransport())
+        engine, hooks = client._engine, WeakHooks(client._engine)
+        assert hooks.subscriptions is engine.subscriptions
+        assert hooks.refusal_of("echo") is None
+        hooks.tools_listed([ECHO], hooks.listing_begins())
+        assert [tool.name for tool in client.list_tools()] == ["echo"]
+        assert hooks.safe_to_repeat("echo")
+        assert hooks.last_known() is None
+        events: list[Event] = []
+        client.subscribe(events.append)
+        hooks.happened(READY)
+        assert wait_until(lambda: events == [READY])
+        client.disconnect()
 
     def test_without_the_client_nothing_is_told_and_waiting_calls_are_cancelled(self) -> None:
         client = MCPClient("calc", FakeTransport())
-        hooks = WeakHooks(client._engine)
-        assert hooks.subscriptions is client._engine.subscriptions
-        assert hooks.refusal_of("echo") is None
+        hooks, context = WeakHooks(client._engine), Mock()
         del client
         assert wait_until(lambda: gc.collect() >= 0 and hooks.refusal_of("echo") is not None)
         assert isinstance(hooks.refusal_of("echo"), CallCancelled)
-        hooks.tools_listed([], hooks.listing_begins())
-        hooks.happened(StateChanged("calc", ServerState.READY, ServerState.CLOSED, 1, None))
+        assert not hooks.safe_to_repeat("echo")
+        assert hooks.last_known() is None
+        hooks.tools_listed([ECHO], hooks.listing_begins())
+        hooks.tools_remembered([ECHO])
+        hooks.adopted(context)
+        hooks.happened(READY)
