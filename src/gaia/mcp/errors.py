@@ -153,7 +153,10 @@ class AnswerLost(ServerCrashed):
 
 
 class SessionLost(MCPError, RuntimeError):
-    """The process that a handle of `MCPClient.pinned` stays with has ended, and its memory is gone."""
+    """The process that a client's calls stay with is not there any more, and its memory is gone.
+
+    It belongs to a handle of `MCPClient.pinned`, or at a gateway to a session or a handle.
+    """
 
     error_type = "session_lost"
 

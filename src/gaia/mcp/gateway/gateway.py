@@ -8,7 +8,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ class Gateway:
         clients: ClientsFile | str | os.PathLike[str] | None = None,
         audit: str | os.PathLike[str] | None = None,
         max_body: int = DEFAULT_MAX_BODY,
-        state_key: bytes | None = None,
+        state_key: bytes | Sequence[bytes] | None = None,
     ) -> None:
         """`servers` is a manager, which its owner connects and disconnects, or the configuration for a manager.
 
@@ -74,8 +74,8 @@ class Gateway:
         `max_sessions`, the sessions that were idle longest end. A response that was silent for `keep_alive_interval`
         seconds carries a comment, so that proxies do not close it.
 
-        `name` distinguishes gateways behind one load balancer, which finds it in the ids of sessions:
-        ``<name>.<random>``. It consists of letters, digits, ``-`` and ``_``.
+        `name` distinguishes gateways behind one load balancer, which finds it at the beginning of the ids of sessions:
+        ``<name>.…``. It consists of letters, digits, ``-`` and ``_``.
 
         `clients` is the clients file, or its contents: the clients that may use the gateway, each with its token and
         its profile. Without it each request may do everything, and no other machine should be able to reach the
@@ -83,8 +83,9 @@ class Gateway:
 
         `audit` is a file, to which the gateway writes a line for each call.
 
-        `state_key` is 32 secret random bytes. Gateways with the same key, behind one load balancer, accept each other's
-        ``requestState``, which a client sends with the next round of a request. Without it, each accepts only its own.
+        `state_key` is 32 secret random bytes. Gateways with the same key, behind one load balancer, go on with each
+        other's sessions, handles and rounds (``requestState``), which clients keep for them, encrypted. Without it,
+        each accepts only its own. Of two keys, the first one encrypts, and both decrypt.
 
         A body is refused if it has more than `max_body` bytes, or takes more than a minute to arrive.
 
@@ -98,7 +99,8 @@ class Gateway:
         self._started = time.monotonic()
         self._owns_manager = not isinstance(servers, MCPClientManager)
         self.manager = servers if isinstance(servers, MCPClientManager) else MCPClientManager(servers)
-        self._servers = UpstreamServers(self.manager, StateSeal(state_key))
+        seal = StateSeal(state_key)
+        self._servers = UpstreamServers(self.manager, seal)
         self._changes = Notifier(self._servers)
         self._keep_alive = KeepAlive()
         self._keep_alive_interval = keep_alive_interval
@@ -108,6 +110,7 @@ class Gateway:
             most=max_sessions,
             idle_seconds=session_idle_timeout,
             prefix="" if name is None else f"{name}.",
+            seal=seal if seal.is_shared else None,
         )
         self._sessions.on_ended = self._servers.release
         self._loop: asyncio.AbstractEventLoop | None = None

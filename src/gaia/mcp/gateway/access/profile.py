@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any
+
+import orjson
 
 from gaia.mcp.gateway.access.resource_uri import allows_template, allows_uri
 from gaia.mcp.gateway.access.settings import ClientLimits
@@ -32,6 +36,14 @@ class Profile:
     """The limits of each client with this profile; None means the gateway's `perClient`."""
     within: Profile | None = None
     """A further profile that must also allow a thing, see `narrowed_to`."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash that equal profiles have in common, also those of different gateways."""
+        filters = [[one.allow, one.deny, one.short_names] for one in (self.tools, self.prompts, self.resources)]
+        within = None if self.within is None else self.within.fingerprint
+        parts = orjson.dumps([self.name, self.servers, filters, self.read_only, within])
+        return hashlib.sha256(parts).hexdigest()[:16]
 
     def allows_server(self, server: str) -> bool:
         return any(fnmatchcase(server, pattern) for pattern in self.servers) and (

@@ -1,26 +1,51 @@
-"""Sessions of clients of the handshake era. Clients of the stateless era have none."""
+"""Sessions of clients of the handshake era. Clients of the stateless era have none.
+
+With a key that several gateways share, the id of a session says, encrypted, what `initialize` agreed on, so another
+gateway goes on with the session.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gaia.mcp.gateway.access.principal import Principal
-from gaia.mcp.gateway.messages import encode_notification, encode_request, is_wanted
+from gaia.mcp.gateway.messages import RequestRefused, encode_notification, encode_request, is_wanted
 from gaia.mcp.gateway.upstream.rounds import Answer
+from gaia.mcp.gateway.upstream.sealing import ID_SECONDS, MAX_ID, SealBroken, StateSeal
 from gaia.mcp.gateway.views.notifier import Notifier
 from gaia.mcp.gateway.views.upstream_servers import Kind
 from gaia.mcp.gateway.views.view import View
-from gaia.mcp.protocol.messages import INTERNAL_ERROR, Refusal, RequestId
+from gaia.mcp.protocol.gateway_answers import NOT_SENT
+from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_REQUEST, Refusal, RequestId
 
 _MAX_KEPT_CHANGES = 1_000
 """Notifications about changes that are kept for a session without a stream."""
 
 _MAX_STREAMS = 8
+
+_MAX_DELETED = 10_000
+"""Deleted sessions whose sealed ids this gateway remembers. The oldest is forgotten for another one."""
+
+_QUESTION = "gateway-"
+"""Questions of gateways have ids that begin with this."""
+
+
+class Handshake(NamedTuple):
+    """What a client has said in `initialize`, and the revision that was agreed on."""
+
+    revision: str = ""
+    capabilities: Mapping[str, Any] = {}
+    program: str = ""
+    """The client's name and version of itself, cut to a maximum length."""
+
+
+_NOT_SAID = Handshake()
 
 
 class MessageStream(Protocol):
@@ -40,20 +65,28 @@ class SessionRequest(Protocol):
 class Session:
     """One client's state and open requests; an `Audience`. Belongs to the gateway's event loop."""
 
-    def __init__(self, identifier: str, view: View, owner: Principal | None) -> None:
+    def __init__(
+        self,
+        identifier: str,
+        view: View,
+        owner: Principal | None,
+        handshake: Handshake = _NOT_SAID,
+        *,
+        is_continued: bool = False,
+    ) -> None:
         self.id = identifier
         self.view = view
         """The session is valid only at the path of this view."""
         self.owner = owner
         """The principal that opened the session. For other principals the session does not exist."""
         self.identity = "" if owner is None else owner.name
-        self.revision = ""
-        """The revision agreed on by `initialize`; "" before."""
-        self.capabilities: Mapping[str, Any] = {}
-        self.program = ""
-        """The client's name and version of itself, cut to a maximum length."""
+        self.revision, self.capabilities, self.program = handshake
+        self.is_continued = is_continued
+        """Whether another gateway has opened the session, or this one has ended it because it was idle."""
+        self.is_open = is_continued
+        """Whether the client has the answer to `initialize`, and with it the id."""
         self.log_level: str | None = None
-        self.mark = hashlib.sha256(identifier.encode()).hexdigest()[:16]
+        self.mark = _mark_of(identifier)
         """The session's name in the audit. The id itself would let a reader use the session."""
         self.lasts = False
         """Whether the session ends with the client's connection, and not because it is idle."""
@@ -64,6 +97,8 @@ class Session:
         self._kept_changes: dict[bytes, None] = {}
         """Notifications about changes from times without a stream, without duplicates."""
         self._asked: dict[RequestId, Answer] = {}
+        # Another gateway that goes on with the session must not take an answer for that to a question of its own.
+        self._questions = f"{_QUESTION}{secrets.token_hex(8)}-"
         self._numbers = itertools.count(1)
 
     @property
@@ -112,7 +147,7 @@ class Session:
         self, method: str, params: Mapping[str, Any], answer: Answer, send: Callable[[bytes], None]
     ) -> Callable[[], None]:
         """Send the client a request. Returns a function that withdraws it."""
-        number = f"gateway-{next(self._numbers)}"
+        number = f"{self._questions}{next(self._numbers)}"
         self._asked[number] = answer
         send(encode_request(number, method, params))
 
@@ -123,10 +158,18 @@ class Session:
         return withdraw
 
     def answered(self, identifier: RequestId, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
-        """Pass on the client's answer to a request of the gateway. Answers to unknown requests are ignored."""
+        """Pass on the client's answer to a request of the gateway. Answers to unknown requests are ignored.
+
+        Raises `RequestRefused` for the answer to a question of another gateway.
+        """
         answer = self._asked.pop(identifier, None)
         if answer is not None:
             answer(result, refusal)
+            return
+        asker = identifier if isinstance(identifier, str) else ""
+        if asker.startswith(_QUESTION) and not asker.startswith(self._questions):
+            text = "another gateway has asked this, and the answer has to reach that one"
+            raise RequestRefused(INVALID_REQUEST, text, status=409)
 
     def dismiss(self) -> None:
         streams, self._streams = self._streams, []
@@ -146,9 +189,22 @@ class Sessions:
     """All sessions, least recently used first. Belongs to the gateway's event loop."""
 
     def __init__(
-        self, changes: Notifier, clock: Callable[[], float], *, most: int, idle_seconds: float, prefix: str = ""
+        self,
+        changes: Notifier,
+        clock: Callable[[], float],
+        *,
+        most: int,
+        idle_seconds: float,
+        prefix: str = "",
+        seal: StateSeal | None = None,
     ) -> None:
-        """With `most` sessions, a new one may end another, see `_to_make_room`. Ids begin with `prefix`."""
+        """With `most` sessions, a new one may end another, see `_to_make_room`. Ids begin with `prefix`.
+
+        With the `seal` of several gateways, sessions of the others go on here. None: each session is of this one alone.
+        """
+        self._seal = seal
+        self._deleted: dict[str, None] = {}
+        """The marks of deleted sessions, the oldest first."""
         self._changes = changes
         self._clock = clock
         self.most = most
@@ -168,20 +224,54 @@ class Sessions:
     def close(self) -> None:
         self._is_closed = True
 
-    def open(self, view: View, owner: Principal | None) -> Session | None:
+    def open(self, view: View, owner: Principal | None, handshake: Handshake = _NOT_SAID) -> Session | None:
         """Open a session. None if there are too many and none can be ended, or after `close`."""
         if self._is_closed:
             return None
+        return self._add(Session(self._new_id(view, owner, handshake), view, owner, handshake))
+
+    def _add(self, session: Session) -> Session | None:
+        owner = session.owner
         if len(self) >= self.most:
             victim = self._to_make_room(owner)
             if victim is None:
                 return None
             self.end(victim)
-        session = Session(self._prefix + secrets.token_urlsafe(24), view, owner)
         session.used_at = self._clock()
         self._sessions[session.id] = session
         self._counts[owner] += 1
         self._changes.add(session)
+        return session
+
+    # Ids that other gateways can open.
+
+    def _new_id(self, view: View, owner: Principal | None, handshake: Handshake) -> str:
+        if self._seal is not None:
+            facts = {"of": _name_of(owner), "at": _place_of(view), "with": list(handshake)}
+            # A session whose capabilities are large, or cannot be encoded, is of this gateway alone.
+            with contextlib.suppress(TypeError):
+                identifier = self._prefix + self._seal.seal(facts, _binding(self._prefix), ID_SECONDS)
+                if len(identifier) <= MAX_ID:
+                    return identifier
+        return self._prefix + secrets.token_urlsafe(24)
+
+    def _sealed(self, identifier: str) -> dict[str, Any] | None:
+        """What the id of a session says that is not here; None if no gateway with this key has given it."""
+        if self._seal is None or len(identifier) > MAX_ID or _mark_of(identifier) in self._deleted:
+            return None
+        prefix, dot, sealed = identifier.rpartition(".")
+        try:
+            return self._seal.open(sealed, _binding(prefix + dot))
+        except SealBroken:
+            return None
+
+    def _continued(self, identifier: str, view: View, owner: Principal | None) -> Session | None:
+        facts = self._sealed(identifier)
+        if facts is None or (facts["of"], facts["at"]) != (_name_of(owner), _place_of(view)):
+            return None
+        session = self._add(Session(identifier, view, owner, Handshake(*facts["with"]), is_continued=True))
+        if session is None:
+            raise RequestRefused(NOT_SENT, "the gateway takes no further sessions now", status=503)
         return session
 
     def _to_make_room(self, newcomer: Principal | None) -> Session | None:
@@ -201,8 +291,11 @@ class Sessions:
         return None
 
     def find(self, identifier: str, view: View, owner: Principal | None) -> Session | None:
-        """The session with this id, which counts as used now; None if it belongs to another view or owner."""
-        session = self._sessions.get(identifier)
+        """The session with this id, which counts as used now; None if it belongs to another view or owner.
+
+        Raises `RequestRefused` if it is the session of another gateway and there are too many here.
+        """
+        session = self._sessions.get(identifier) or self._continued(identifier, view, owner)
         if session is None or session.view is not view or session.owner != owner:
             return None
         # The principal is equal by name, and has the current profile.
@@ -212,11 +305,22 @@ class Sessions:
 
     def belongs_to_another(self, identifier: str, owner: Principal | None) -> bool:
         session = self._sessions.get(identifier)
-        return session is not None and session.owner != owner
+        if session is not None:
+            return session.owner != owner
+        facts = self._sealed(identifier)
+        return facts is not None and facts["of"] != _name_of(owner)
 
     def _use(self, session: Session) -> None:
         session.used_at = self._clock()
         self._sessions.move_to_end(session.id)
+
+    def delete(self, session: Session) -> None:
+        """End a session as its client wants it. This gateway does not go on with it either."""
+        if self._seal is not None:
+            self._deleted[session.mark] = None
+            if len(self._deleted) > _MAX_DELETED:
+                del self._deleted[next(iter(self._deleted))]
+        self.end(session)
 
     def end(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:
@@ -241,3 +345,20 @@ class Sessions:
     def end_all(self) -> None:
         for session in list(self):
             self.end(session)
+
+
+def _mark_of(identifier: str) -> str:
+    return hashlib.sha256(identifier.encode()).hexdigest()[:16]
+
+
+def _name_of(owner: Principal | None) -> str | None:
+    return None if owner is None else owner.name
+
+
+def _place_of(view: View) -> list[str | None]:
+    """The path and the profile: the same at gateways that show the client the same there."""
+    return [view.server, view.profile.fingerprint]
+
+
+def _binding(prefix: str) -> bytes:
+    return b"session " + prefix.encode()

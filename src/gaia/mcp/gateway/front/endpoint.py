@@ -20,6 +20,7 @@ from gaia.mcp.gateway.clients.sessions import Session, Sessions
 from gaia.mcp.gateway.front.http_reply import HttpReply, HttpStream, KeepAlive
 from gaia.mcp.gateway.messages import ClientMessage, RequestRefused, decode_message, encode_error, member
 from gaia.mcp.gateway.methods.dispatch import dispatch, require_unused, take_message
+from gaia.mcp.gateway.methods.opening import handshake_of
 from gaia.mcp.gateway.operations.pages import HEALTH, READY, OperationPages
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.gateway_answers import NOT_SENT
@@ -181,14 +182,14 @@ class Endpoint:
 
     def _end_unopened(self, session: Session, headers: list[tuple[bytes, bytes]]) -> None:
         """End the session if `initialize` failed or the client has gone, because no client knows its id."""
-        if not session.revision:
+        if not session.is_open:
             headers.clear()
             self._sessions.end(session)
 
     def _open_session(self, http: HttpRequest, message: ClientMessage, view: View, owner: Principal | None) -> Session:
         if message.id is None or _SESSION in http.headers:
             raise RequestRefused(INVALID_REQUEST, "initialize opens a session, and is a request", status=400)
-        session = self._sessions.open(view, owner)
+        session = self._sessions.open(view, owner, handshake_of(message.params or {}))
         if session is None:
             raise RequestRefused(NOT_SENT, "the gateway takes no further sessions now", status=503)
         return session
@@ -217,11 +218,15 @@ class Endpoint:
             message = f"Without a session there is no {http.method}; use POST"
             refuse(responder, Refused(405, message, ((b"allow", b"POST"),)))
             return
-        session = self._find_session(http, view, owner)
+        try:
+            session = self._find_session(http, view, owner)
+        except RequestRefused as refused:
+            refuse(responder, Refused(refused.status, refused.message, _RETRY))
+            return
         if session is None:
             refuse(responder, Refused(404, "There is no such session"))
         elif http.method == "DELETE":
-            self._sessions.end(session)
+            self._sessions.delete(session)
             responder.finish(200, [], b"")
         elif not _takes(http.headers, b"text/event-stream"):
             refuse(responder, Refused(406, "Accept has to name text/event-stream"))

@@ -11,6 +11,7 @@ from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.clients.sessions import Session, Sessions
 from gaia.mcp.gateway.messages import ClientMessage, RequestRefused, decode_message, encode_error, member
 from gaia.mcp.gateway.methods.dispatch import dispatch, require_unused, take_cancellation, take_message
+from gaia.mcp.gateway.methods.opening import handshake_of
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.messages import INVALID_REQUEST, RequestId
 
@@ -100,7 +101,7 @@ class LineClient:
         if session is None:
             if message.method != "initialize" or message.id is None:
                 raise RequestRefused(INVALID_REQUEST, "the first request has to be initialize, or server/discover")
-            session = self._session = self._sessions.open(self._view, None)
+            session = self._session = self._sessions.open(self._view, None, handshake_of(message.params or {}))
             if session is None:
                 raise RequestRefused(INVALID_REQUEST, "the gateway takes no further sessions now")
             session.lasts = True
@@ -116,5 +117,5 @@ class LineClient:
             message.id, message.method, message.params or {}, meta, self._reply, self._view, session
         )
         if message.method == "initialize":
-            request.after_end(lambda: None if session.revision else self._end_session())
+            request.after_end(lambda: None if session.is_open else self._end_session())
         dispatch(request)

@@ -2,7 +2,8 @@
 
 A client that wants its own instances sends ``"gaia.mcp/instances": "new"`` in the `_meta` of a request. The result's
 `_meta` has the handle in the same place, and the client sends it in further requests. A handle cannot be guessed, works
-only for the client that got it, and expires when it is not used.
+only for the client that got it, and expires when it is not used. With a key that several gateways share, it says,
+encrypted, which client that is, so another gateway accepts it. The processes are not there.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import orjson
 
 from gaia.mcp.config.server_config import Instances
 from gaia.mcp.gateway.messages import RequestRefused, may_have, with_members
+from gaia.mcp.gateway.upstream.sealing import ID_SECONDS, MAX_ID, SealBroken, StateSeal
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 
 HANDLE_KEY = "gaia.mcp/instances"
@@ -27,6 +29,7 @@ _NO_META = msgspec.Raw(b"null")
 
 _NEW = "new"
 _BYTES = 24
+_BINDING = b"handle"
 
 
 class ClientOwner(NamedTuple):
@@ -53,6 +56,8 @@ class Handle:
 
     text: str
     identity: str
+    is_continued: bool = False
+    """Whether another gateway has made it, or this one has ended it because it was not used."""
     used_at: float = 0.0
     under_way: int = 0
 
@@ -68,12 +73,14 @@ class Handles:
         *,
         most: int = 1_000,
         idle_seconds: float = 1_800.0,
+        seal: StateSeal | None = None,
     ) -> None:
         """With `most` handles, a new one ends the least recently used unused one of the client with the most handles.
 
         A client with `most_each()` handles loses one of them for each new one. A handle ends after `idle_seconds`
-        without use. `on_expired` is called with each handle that ends.
+        without use. `on_expired` is called with each handle that ends. `seal` is that of several gateways.
         """
+        self._seal = seal
         self._clock = clock
         self._on_expired = on_expired
         self._most = most
@@ -88,15 +95,15 @@ class Handles:
         """The given handle, or a new one for "new"; `done` must follow. Raises UnknownHandle and RequestRefused."""
         self.expire()
         if given == _NEW:
-            handle = self._issue(identity)
+            handle = self._keep(Handle(self._new_text(identity), identity))
         else:
-            found = self._handles.get(given) if isinstance(given, str) else None
+            found = (self._handles.get(given) or self._continued(given)) if isinstance(given, str) else None
             if found is None or found.identity != identity:
                 raise UnknownHandle(
                     INVALID_PARAMS,
                     f'_meta {HANDLE_KEY}: there is no such handle, or it has expired; give "new" to get another one',
                 )
-            handle = found
+            handle = found if found.text in self._handles else self._keep(found)
             self._handles.move_to_end(handle.text)
         handle.under_way += 1
         handle.used_at = self._clock()
@@ -121,7 +128,22 @@ class Handles:
             if not handle.under_way:
                 self.end(handle)
 
-    def _issue(self, identity: str) -> Handle:
+    def _new_text(self, identity: str) -> str:
+        if self._seal is None:
+            return secrets.token_urlsafe(_BYTES)
+        return self._seal.seal({"of": identity}, _BINDING, ID_SECONDS)
+
+    def _continued(self, text: str) -> Handle | None:
+        """A handle that is not here, if a gateway with the same key has given it."""
+        if self._seal is None or len(text) > MAX_ID:
+            return None
+        try:
+            return Handle(text, self._seal.open(text, _BINDING)["of"], is_continued=True)
+        except SealBroken:
+            return None
+
+    def _keep(self, handle: Handle) -> Handle:
+        identity = handle.identity
         counts = Counter(handle.identity for handle in self._handles.values())
         has_share = counts[identity] >= self._most_each()
         if has_share or len(self._handles) >= self._most:
@@ -131,7 +153,6 @@ class Handles:
             if victim is None:
                 raise RequestRefused(INVALID_PARAMS, "there are too many clients with instances; try again later")
             self.end(victim)
-        handle = Handle(secrets.token_urlsafe(_BYTES), identity)
         self._handles[handle.text] = handle
         return handle
 

@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
+from weakref import WeakSet
 
 import msgspec
 
@@ -18,7 +20,7 @@ from gaia.mcp.aio.threads import stop_soon
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.config.server_config import ServerConfig
-from gaia.mcp.errors import Overloaded
+from gaia.mcp.errors import Overloaded, SessionLost
 from gaia.mcp.gateway.instances.handles import identity_of
 from gaia.mcp.supervision.events import Event, ServerState
 from gaia.mcp.supervision.status import ServerStatus
@@ -58,14 +60,25 @@ class InstancePool:
     _spare: _Instance | None = None
     _ended: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_SUMS, 0))
     _is_closed: bool = False
+    _told: WeakSet[Any] = field(default_factory=WeakSet)
+    """Owners from other gateways that know that their processes are not here."""
 
     def __len__(self) -> int:
         return len(self._owned)
 
     def client_of(self, owner: Hashable) -> MCPClient:
-        """The client of the owner's process, made if needed without waiting for its start. Raises Overloaded."""
+        """The client of the owner's process, made if needed without waiting for its start. Raises Overloaded.
+
+        Raises SessionLost once for an owner that comes from another gateway, which may have a process of it.
+        """
         instance = self._owned.get(owner)
         if instance is None:
+            if getattr(owner, "is_continued", False) and owner not in self._told:
+                self._told.add(owner)
+                raise SessionLost(
+                    f"what server {self.shared.name!r} may remember of this client is in a process of another gateway, "
+                    "or has ended; the next call begins with a new process"
+                )
             self._check_share(identity_of(owner))
             instance = self._owned[owner] = self._take()
             self._keep_spare()

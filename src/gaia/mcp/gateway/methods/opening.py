@@ -10,7 +10,8 @@ import orjson
 from gaia import __version__
 from gaia.mcp.client.features import LOG_LEVELS
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
-from gaia.mcp.gateway.messages import EMPTY_RESULT, META, RequestRefused, member
+from gaia.mcp.gateway.clients.sessions import Handshake
+from gaia.mcp.gateway.messages import EMPTY_RESULT, META, Params, RequestRefused, member
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
 from gaia.mcp.protocol.gateway_answers import GATEWAY_NAME
@@ -25,20 +26,29 @@ _MAX_NAME = 100
 """Characters of the name of the client's program, and of its version."""
 
 
+def handshake_of(params: Params) -> Handshake:
+    """The handshake that the params of `initialize` lead to. Raises `RequestRefused`."""
+    wanted = member(params, "protocolVersion", str)
+    if wanted is None:
+        raise RequestRefused(INVALID_PARAMS, "protocolVersion: missing")
+    for key in ("capabilities", "clientInfo"):
+        if len(bytes(params.get(key, b""))) > _MAX_SAID:
+            raise RequestRefused(INVALID_PARAMS, f"{key}: longer than {_MAX_SAID} bytes")
+    told: dict[str, Any] = member(params, "clientInfo", dict) or {}
+    names = (told.get("name"), told.get("version"))
+    return Handshake(
+        wanted if wanted in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0],
+        member(params, "capabilities", dict) or {},
+        " ".join(name[:_MAX_NAME] for name in names if isinstance(name, str)),
+    )
+
+
 def initialize(request: PendingRequest) -> None:
     session = request.session
     assert session is not None, "the endpoint opens one"
-    wanted = request.text("protocolVersion")
-    for key in ("capabilities", "clientInfo"):
-        if len(bytes(request.params.get(key, b""))) > _MAX_SAID:
-            raise RequestRefused(INVALID_PARAMS, f"{key}: longer than {_MAX_SAID} bytes")
-    session.capabilities = member(request.params, "capabilities", dict) or {}
-    told: dict[str, Any] = member(request.params, "clientInfo", dict) or {}
-    names = (told.get("name"), told.get("version"))
-    session.program = " ".join(name[:_MAX_NAME] for name in names if isinstance(name, str))
 
     def answer() -> None:
-        session.revision = wanted if wanted in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0]
+        session.is_open = True
         _introduce(request, {"protocolVersion": session.revision, "serverInfo": _INFO})
 
     request.view.when_opening(later(request, answer))

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.errors import MCPError, Overloaded
+from gaia.mcp.errors import MCPError, Overloaded, SessionLost
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
 from gaia.mcp.gateway.messages import EMPTY_RESULT, RequestRefused, member
@@ -157,7 +157,7 @@ def _watch(
         owner, _ = request.owner_at(server)
         try:
             client = server.process_of(owner)
-        except Overloaded as error:
+        except (Overloaded, SessionLost) as error:
             done(server.name, error)
         else:
             request.view.changes.watch(audience, client, uri, functools.partial(done, server.name))

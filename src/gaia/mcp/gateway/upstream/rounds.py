@@ -106,7 +106,10 @@ class Rounds:
 
         Raises `SealBroken`.
         """
-        payload = self._seal.open(orjson.loads(orjson.dumps(params["requestState"])), binding)
+        try:
+            payload = self._seal.open(orjson.loads(orjson.dumps(params["requestState"])), binding)
+        except SealBroken as broken:
+            raise SealBroken(f"requestState: {broken}; send the request anew, without it") from None
         if _PARKED not in payload:
             params["requestState"] = payload[_STATE]
             return None

@@ -144,7 +144,12 @@ class UpstreamServers:
         self.manager = manager
         self.rounds = Rounds(seal)
         self.checks = Checks()
-        self.handles = Handles(time.monotonic, self.release, lambda: self.checks.shares.settings.handles_per_client)
+        self.handles = Handles(
+            time.monotonic,
+            self.release,
+            lambda: self.checks.shares.settings.handles_per_client,
+            seal=seal if seal is not None and seal.is_shared else None,
+        )
         self._version = 0
         self._routes: object = None
         """The manager's routes at the current version. Each change makes a new object."""

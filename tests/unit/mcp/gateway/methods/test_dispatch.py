@@ -71,15 +71,29 @@ def test_a_request_is_cancelled_by_its_id_but_not_the_first_one(session: Session
 
 def test_answers_reach_who_asked(session: Session) -> None:
     answers: list[object] = []
+    asked: list[bytes] = []
     for _ in range(3):
-        session.ask("roots/list", {}, lambda result, refusal: answers.append(result or str(refusal)), lambda _: None)
-    take(session, b'{"jsonrpc":"2.0","id":"gateway-1","result":{"roots":[]}}')
-    take(session, b'{"jsonrpc":"2.0","id":"gateway-2","error":{"code":-1,"message":"no"}}')
-    take(session, b'{"jsonrpc":"2.0","id":"gateway-3","error":{"code":"x"}}')
-    take(session, b'{"jsonrpc":"2.0","id":"unknown","result":{}}')
+        session.ask("roots/list", {}, lambda result, refusal: answers.append(result or str(refusal)), asked.append)
+    first, second, third = (json.dumps(json.loads(question)["id"]).encode() for question in asked)
+    take(session, b'{"jsonrpc":"2.0","id":%b,"result":{"roots":[]}}' % first)
+    take(session, b'{"jsonrpc":"2.0","id":%b,"error":{"code":-1,"message":"no"}}' % second)
+    take(session, b'{"jsonrpc":"2.0","id":%b,"error":{"code":"x"}}' % third)
+    for unknown in (b'"unknown"', first, b"7"):
+        take(session, b'{"jsonrpc":"2.0","id":%b,"result":{}}' % unknown)
     assert answers == [{"roots": []}, "no", "refused"]
     with pytest.raises(RequestRefused):
-        take(session, b'{"jsonrpc":"2.0","id":"gateway-4","result":[]}')
+        take(session, b'{"jsonrpc":"2.0","id":%b,"result":[]}' % first)
+
+
+def test_the_answer_to_a_question_of_another_gateway_is_refused_and_answers_none_of_this_one(session: Session) -> None:
+    answers: list[object] = []
+    asked: list[bytes] = []
+    for one in (session, Session("id", None, None)):  # type: ignore[arg-type]
+        one.ask("roots/list", {}, lambda *answer: answers.append(answer), asked.append)
+    with pytest.raises(RequestRefused, match="another gateway has asked this") as refused:
+        take(session, json.dumps({"jsonrpc": "2.0", "id": json.loads(asked[1])["id"], "result": {}}).encode())
+    assert refused.value.status == 409
+    assert answers == []
 
 
 def test_an_id_is_used_once_at_a_time_and_an_answer_that_is_nested_too_deep_refused(session: Session) -> None:
