@@ -17,7 +17,8 @@ from gaia.cli.rendering import Step, list_text, milliseconds, nothing_left
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.requests.submitted_request import CallFuture
-    from gaia.mcp.supervision.status import PlacementStatus, ServerStatus
+    from gaia.mcp.supervision.status import ServerStatus
+from gaia.mcp.transports.base import PlacementStatus
 
 _SERVER = "demo"
 _RESOURCE = "demo"

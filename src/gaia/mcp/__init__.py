@@ -72,7 +72,7 @@ if TYPE_CHECKING:
         ToolsChanged,
     )
     from gaia.mcp.supervision.policy import RestartPolicy
-    from gaia.mcp.supervision.status import PlacementStatus, ReplicaStatus, ServerStatus, StandbyStatus
+    from gaia.mcp.supervision.status import ReplicaStatus, ServerStatus, StandbyStatus
     from gaia.mcp.tools.tool import MCPTool
     from gaia.mcp.tools.tool_filter import ToolFilter
     from gaia.mcp.tools.tool_result import (
@@ -85,7 +85,7 @@ if TYPE_CHECKING:
         TextContent,
         ToolResult,
     )
-    from gaia.mcp.transports.base import MCPTransport
+    from gaia.mcp.transports.base import MCPTransport, PlacementStatus
     from gaia.mcp.transports.stdio import StdioTransport
 
 __all__ = [
@@ -185,14 +185,14 @@ if not TYPE_CHECKING:
                 "ToolsChanged"
             ),
             "gaia.mcp.supervision.policy": "RestartPolicy",
-            "gaia.mcp.supervision.status": "PlacementStatus ReplicaStatus ServerStatus StandbyStatus",
+            "gaia.mcp.supervision.status": "ReplicaStatus ServerStatus StandbyStatus",
             "gaia.mcp.tools.tool": "MCPTool",
             "gaia.mcp.tools.tool_filter": "ToolFilter",
             "gaia.mcp.tools.tool_result": (
                 "AudioContent ContentBlock EmbeddedResource ImageContent ResourceContents ResourceLink "
                 "TextContent ToolResult"
             ),
-            "gaia.mcp.transports.base": "MCPTransport",
+            "gaia.mcp.transports.base": "MCPTransport PlacementStatus",
             "gaia.mcp.transports.stdio": "StdioTransport",
         },
     )

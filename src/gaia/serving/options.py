@@ -26,7 +26,8 @@ class HttpOptions:
     token: str | None = field(default=None, repr=False)
     """The token that clients must send as ``Authorization: Bearer …``."""
     allow_hosts: tuple[str, ...] = ()
-    """Host names, without a port, under which clients reach the server, besides the loopback names and `host`."""
+    """Host names, without a port, under which clients reach the server, besides the loopback names and `host`; ``*``
+    stands for all."""
     allow_origins: tuple[str, ...] = ()
     """Origins of web pages that may call the server, such as ``https://app.example``, besides its own pages."""
     trusted_proxies: tuple[str, ...] = field(default=(), kw_only=True)
@@ -79,7 +80,11 @@ class HttpOptions:
         return (origin.port or default) == (own.port or default)
 
     def _is_own(self, name: str | None) -> bool:
-        return name in LOOPBACK_NAMES or name in {own.lower().strip("[]") for own in (self.host, *self.allow_hosts)}
+        return (
+            "*" in self.allow_hosts
+            or name in LOOPBACK_NAMES
+            or name in {own.lower().strip("[]") for own in (self.host, *self.allow_hosts)}
+        )
 
 
 def _authority(url: str) -> SplitResult | None:

@@ -18,8 +18,9 @@ from gaia.cli.rendering import Step, bar, list_text, microseconds, milliseconds,
 from gaia.mcp.doctor import Check, Verdict
 from gaia.mcp.doctor.examination import NOT_REACHED
 from gaia.mcp.supervision.events import ServerState
-from gaia.mcp.supervision.status import PlacementStatus, ReplicaStatus, ServerStatus
+from gaia.mcp.supervision.status import ReplicaStatus, ServerStatus
 from gaia.mcp.tools.tool import MCPTool
+from gaia.mcp.transports.base import PlacementStatus
 from gaia.runtime.untrusted_text import clean, one_line
 
 Lines = Callable[[RenderableType], list[str]]

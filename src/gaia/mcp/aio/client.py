@@ -20,12 +20,12 @@ from gaia.mcp.protocol.exchange import Exchange
 from gaia.mcp.requests.exchange import CallKeywords, CallOptions
 from gaia.mcp.supervision.client_features import ClientFeatures, OnElicitation, RootsSource
 from gaia.mcp.supervision.events import Listener, ServerState
-from gaia.mcp.supervision.status import PlacementStatus, ServerStatus
+from gaia.mcp.supervision.status import ServerStatus
 from gaia.mcp.tools.pins import ServerPins
 from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult
-from gaia.mcp.transports.base import MCPTransport
+from gaia.mcp.transports.base import MCPTransport, PlacementStatus
 from gaia.runtime.clock import Clock
 from gaia.runtime.signatures import spells_out
 

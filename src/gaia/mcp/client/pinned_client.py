@@ -9,8 +9,8 @@ from gaia.mcp.client.session import PinnedSession
 from gaia.mcp.client.tool_calls import ToolCalls
 from gaia.mcp.requests.exchange import CallKeywords, CallOptions
 from gaia.mcp.requests.submitted_request import CallFuture
-from gaia.mcp.supervision.status import PlacementStatus
 from gaia.mcp.tools.tool_result import ToolResult
+from gaia.mcp.transports.base import PlacementStatus
 from gaia.runtime.signatures import spells_out
 
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
+import socket
+import sys
 from collections.abc import Mapping
+from pathlib import Path
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import msgspec
+
+from gaia import __version__
 from gaia.mcp.authorization.config import AuthConfig, NoLogin, OnAuthorization
 from gaia.mcp.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.authorization.endpoint_policy import is_loopback
 from gaia.mcp.client.client_options import common_fields
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.config.config_variables import expand, secrets, variables_in
+from gaia.mcp.config.placement import Placement
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.transports.base import ChannelTransport
 from gaia.mcp.transports.command import INHERITED, argument_vector
@@ -22,6 +30,7 @@ from gaia.runtime.redaction import secret_values, sounds_secret
 
 if TYPE_CHECKING:
     from gaia.mcp.cluster.wire import Launch
+    from gaia.mcp.placement.engine import Launch as HostLaunch
 
 logger = get_logger(__name__)
 
@@ -36,6 +45,8 @@ def transport_for(
         return server.in_process.transport(timeout)
     if server.placement is not None:
         argument_vector(server.command or "", server.args)
+        if server.placement.engine != "ray":
+            return _placed_transport(server, server.placement, timeout)
         return PlacedTransport(server.placement, timeout, lambda: _launch_elsewhere(server))
     if server.transport == "stdio":
         return StdioTransport(
@@ -123,6 +134,54 @@ def _secrets(server: ServerConfig, values: ServerConfig) -> list[str]:
     named = {name for text in (*(server.args or ()), server.url or "") for name in variables_in(text)}
     used = {name: os.environ[name] for name in sorted(named) if name in os.environ and name not in INHERITED}
     return [*secrets(values), *secret_values(used)]
+
+
+def _placed_transport(server: ServerConfig, placement: Placement, timeout: float) -> ChannelTransport:
+    # Imported here: programs that place no server do not need it.
+    from gaia.mcp.placement.engines import engine_for
+    from gaia.mcp.placement.transport import PlacedTransport
+
+    return PlacedTransport(
+        timeout, server.max_pending, server.start_timeout or timeout, engine_for(placement), lambda: _launch_of(server)
+    )
+
+
+def _launch_of(server: ServerConfig) -> HostLaunch:
+    """The launch of a host. Raises ConfigError."""
+    from gaia.mcp.placement.engine import Launch as HostLaunch
+
+    args, env, secrets_ = _launch(server)
+    placement = server.placement
+    assert placement is not None, "it is placed"
+    values = msgspec.structs.replace(expand(server, os.environ), args=args, env=env, output_validation="off")
+    entry = {key: value for key, value in msgspec.to_builtins(values).items() if key in _OF_HOST and value is not None}
+    return HostLaunch(
+        version=__version__,
+        name=server.name,
+        entry=entry,
+        secrets=secrets_,
+        token=token_urlsafe(32),
+        lease=placement.lease,
+        is_shared=placement.is_shared,
+        shared_name=placement.name,
+        started_by=_this_program(),
+    )
+
+
+_OF_HOST = frozenset(
+    {
+        "command", "args", "env", "cwd", "inheritEnv", "sandbox", "timeout", "startTimeout", "restart", "maxPending",
+        "maxMessageBytes", "healthInterval", "healthTimeout", "protocol", "probeTimeout", "maxTimeout",
+        "outputValidation",
+    }
+)  # fmt: skip
+"""Keys of an entry that the host needs. All others are settings of the client."""
+
+
+def _this_program() -> str:
+    # Arguments may be secrets, so only the program's name is shown.
+    program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python"
+    return f"{program} on {socket.gethostname()}, pid {os.getpid()}"
 
 
 def _launch_elsewhere(server: ServerConfig) -> Launch:

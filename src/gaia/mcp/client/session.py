@@ -19,9 +19,9 @@ from gaia.mcp.requests.exchange import RequestSession
 from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.policy import RestartPolicy
-from gaia.mcp.supervision.status import PlacementStatus, ServerStatus
+from gaia.mcp.supervision.status import ServerStatus
 from gaia.mcp.supervision.supervisor import Supervisor
-from gaia.mcp.transports.base import ChannelTransport
+from gaia.mcp.transports.base import ChannelTransport, PlacementStatus
 from gaia.runtime.clock import Clock, require_seconds
 from gaia.runtime.locks import reentrant_lock
 

@@ -7,7 +7,7 @@ from gaia.mcp.cluster.placed_calls import PlacedCalls
 from gaia.mcp.errors import CallCancelled, NotConnected
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import Connection
-from gaia.mcp.supervision.status import PlacementStatus
+from gaia.mcp.transports.base import PlacementStatus
 
 
 class BoundCalls:

@@ -26,7 +26,7 @@ from gaia.mcp.cluster.placed_status import PlacedCondition
 from gaia.mcp.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.cluster.wire import Greeting, HostEvent, StateReached
 from gaia.mcp.supervision.events import Restarted, ServerState
-from gaia.mcp.supervision.status import PlacementStatus
+from gaia.mcp.transports.base import PlacementStatus
 from gaia.runtime.locks import Latch
 from gaia.runtime.log import exception_text, get_logger
 

@@ -10,7 +10,8 @@ from gaia.mcp.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.cluster.wire import Greeting, StateReached
 from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.supervision.events import ServerState
-from gaia.mcp.supervision.status import CallStatistics, PlacementStatus, ServerStatus
+from gaia.mcp.supervision.status import CallStatistics, ServerStatus
+from gaia.mcp.transports.base import PlacementStatus
 
 
 class PlacedCondition:

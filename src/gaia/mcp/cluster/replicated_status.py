@@ -8,7 +8,8 @@ from gaia.mcp.cluster.placed_calls import PlacedCalls
 from gaia.mcp.cluster.placed_server import PlacedServer
 from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.supervision.events import ServerState
-from gaia.mcp.supervision.status import CallStatistics, PlacementStatus, ReplicaStatus, ServerStatus
+from gaia.mcp.supervision.status import CallStatistics, ReplicaStatus, ServerStatus
+from gaia.mcp.transports.base import PlacementStatus
 
 _NOTHING = CallStatistics()
 

@@ -34,7 +34,7 @@ class Replicas(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
 class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Where a server runs, and in how many replicas. The constructor raises ValueError for unusable values."""
 
-    engine: Literal["ray"] = "ray"
+    engine: Literal["ray", "process"] = "ray"
     resources: dict[str, float] = msgspec.field(default_factory=dict)
     """Resources of a node that one replica needs, by the nodes' names for them."""
     num_cpus: float = 0

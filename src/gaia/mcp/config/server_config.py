@@ -48,7 +48,7 @@ _CHOICES = {
     "type": get_args(ServerType),
     "pinTools": get_args(PinMode),
     "outputValidation": get_args(OutputMode),
-    "placement.engine": ("ray",),
+    "placement.engine": ("ray", "process"),
     "placement.strategy": ("spread", "pack"),
     "placement.lifetime": ("driver", "detached"),
     "instances": get_args(Instances),

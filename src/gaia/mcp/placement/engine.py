@@ -15,20 +15,43 @@ import msgspec
 class Launch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a host is told at its start, as one line of JSON on its standard input: it holds secrets."""
 
+    version: str
+    """Of the program's gaia-mcp. A host of another version refuses to start."""
     name: str
     """Of the server, as the program calls it."""
     entry: dict[str, Any]
     """The server's entry, expanded: what the host itself needs of it."""
+    secrets: list[str] = []
+    """Values that the host must not show."""
     token: str
     """Each request to the host must have it. Each start has its own."""
     lease: float
     """Seconds without a word of any owner, after which the host ends the server."""
     is_shared: bool = False
     """Whether the host outlives the program that has started it."""
+    shared_name: str | None = None
+    """The name by which programs find a shared host."""
+    started_by: str = ""
+    """The program that starts it, see `PlacedServer`."""
     listen: str = "127.0.0.1"
-    """The address to listen at. The port is the host's choice."""
+    """The address to listen at. The port is the host's choice. An engine replaces it if its machines need another."""
     certificate: str | None = None
     """A certificate and its private key as PEM, for TLS; None for plain HTTP on the loopback interface."""
+
+    def line(self) -> bytes:
+        return msgspec.json.encode(self) + b"\n"
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """The one line of JSON that a host writes to its standard output: its server is ready, or could not be started."""
+
+    port: int
+    pid: int
+    """The host's process."""
+    node: str
+    """The name of the host's machine."""
+    problem: str | None = None
+    """Why the server could not be started; the host has ended then."""
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,17 +75,24 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 class Placed(Protocol):
     """A host that was started, until its end. Thread-safe."""
 
-    @property
-    def address(self) -> Address: ...
+    def wait(self, timeout: float) -> Address:
+        """Wait at most `timeout` seconds until the server is ready. Another thread may call `stop` meanwhile.
+
+        Raises StartFailed with the reason, which names the machine; nothing is left of the host then.
+        """
 
     def why_ended(self) -> str | None:
         """Why the host has certainly ended, as the end of a sentence; None if it may still run. Returns at once."""
 
-    def stop(self) -> bool:
-        """End the host. True if nothing of it runs any more; False if that is unknown, as when its machine is silent.
+    def stop(self, grace: float) -> bool:
+        """End the host, which has `grace` seconds to end by itself: the server exits, or is killed, within 2 s.
 
-        Waits a bounded time. May be called again.
+        True if nothing of it runs any more; False if that is unknown, as when its machine is silent. Waits a bounded
+        time. May be called again, and by several threads.
         """
+
+    def after_fork(self) -> None:
+        """In a forked child: close the child's copies of descriptors. The host belongs to the parent."""
 
 
 class PlacedServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,12 +111,12 @@ class PlacedServer(msgspec.Struct, frozen=True, kw_only=True):
 class Engine(Protocol):
     """Thread-safe. Methods may wait, at most as long as they say."""
 
-    def start(self, launch: Launch, timeout: float, on_ended: Callable[[str], None]) -> Placed:
-        """Start a host, and wait at most `timeout` seconds until its server is ready.
+    def start(self, launch: Launch, on_ended: Callable[[str], None]) -> Placed:
+        """Begin to start a host; `Placed.wait` waits for it.
 
-        With `Launch.is_shared`, the host of that name is used if it runs. `on_ended` is called once, on any thread, as
-        soon as the engine knows that the host has ended without `stop`; its argument is as for `Placed.why_ended`.
-        Raises `StartFailed` with the reason, and ConfigError if the engine cannot be used at all; nothing is left then.
+        With `Launch.is_shared`, the host of `Launch.shared_name` is used if it runs. `on_ended` is called at most once,
+        on any thread, as soon as the engine knows that the host has ended without `stop`; its argument is as for
+        `Placed.why_ended`. Raises StartFailed, and ConfigError if the engine cannot be used at all.
         """
 
     def list(self) -> list[PlacedServer]:

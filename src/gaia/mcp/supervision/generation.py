@@ -17,6 +17,7 @@ from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.exchange_runner import RunExchange
 from gaia.mcp.supervision.maintenance import Maintenance, Notifications, open_and_list
 from gaia.mcp.supervision.policy import Loss
+from gaia.mcp.transports.base import PlacementStatus
 from gaia.runtime.deadlines import deadlines_of
 from gaia.runtime.event_loop import EventLoop
 from gaia.runtime.log import exception_text, get_logger, mask_secrets_of, traceback_text
@@ -114,6 +115,8 @@ class Generation:
         observer.redact = connection.redact
         observer.session_id = lambda: connection.session_id
         self.context.transport.present(self._opened)
+        # A placed server has another address at each start.
+        observer.network = self.context.transport.network
 
     def greet(self) -> None:
         """Run the handshake and list the tools. The outcome is dropped if the connection is lost before."""
@@ -148,6 +151,10 @@ class Generation:
     @property
     def pid(self) -> int | None:
         return self._channel.pid
+
+    @property
+    def placement(self) -> PlacementStatus | None:
+        return self.context.transport.placement(self._opened)
 
     def memory(self) -> int | None:
         return self._channel.memory()

@@ -16,6 +16,7 @@ from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import ServerState, StateChanged
 from gaia.mcp.supervision.generation import Generation
 from gaia.mcp.supervision.policy import Loss, Recovery
+from gaia.mcp.transports.base import PlacementStatus
 from gaia.runtime.event_loop import EventLoop
 from gaia.runtime.locks import reentrant_lock
 
@@ -35,21 +36,6 @@ class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Until its next start; None unless it is ``retrying``."""
     last_error: str | None = None
     """The last failure of a stand-by of this server; None if there was none."""
-
-
-class PlacementStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The place of a server on a cluster."""
-
-    node: str
-    """The host name of its node."""
-    node_id: str | None = None
-    """The cluster's name for the node."""
-    actor: str | None = None
-    """The cluster's name for the actor that hosts the server."""
-    host_pid: int
-    """The actor's process on that node."""
-    hosts: int = 1
-    """The number of hosts that the server has had, this one included."""
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,7 +210,7 @@ class Condition:
 
     def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus:
         p50, p95 = statistics.percentiles(0.50, 0.95)
-        unparsed, profile = self.unparsed, self.profile
+        unparsed, profile, current = self.unparsed, self.profile, self.current
         return ServerStatus(
             name=self._context.name,
             state=self.state,
@@ -247,6 +233,7 @@ class Condition:
             recyclings=self.recyclings,
             last_recycling=self.last_recycling,
             standby=self.standby(),
+            placement=None if current is None else current.placement,
         )
 
     # For the supervisor.

@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+import msgspec
+
 from gaia.mcp.errors import (
     AnswerLost,
     CallCancelled,
@@ -26,6 +28,27 @@ from gaia.mcp.rpc.connection import Connection, ConnectionState
 from gaia.runtime.clock import Clock, SystemClock, require_seconds
 from gaia.runtime.locks import WeakObjects, reentrant_lock
 from gaia.runtime.log import get_logger
+
+
+class PlacementStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The place of a server on another machine."""
+
+    node: str
+    """The name of the machine."""
+    node_id: str | None = None
+    """The engine's name for the machine."""
+    id: str | None = None
+    """The engine's name for the host: a process id, an actor's id, a pod's name."""
+    actor: str | None = None
+    """The cluster's name for the actor that hosts the server."""
+    host_pid: int
+    """The host's process on that machine."""
+    pid: int | None = None
+    """The server's process on that machine; None while there is none."""
+    restarts: int = 0
+    """How many times the host has restarted the server."""
+    hosts: int = 1
+    """The number of hosts that the server has had, this one included."""
 
 
 class MCPTransport(ABC):
@@ -129,6 +152,10 @@ class ChannelTransport(MCPTransport):
 
     def present(self, channel: Channel) -> None:
         """Note that `channel` gets the calls from now on."""
+
+    def placement(self, channel: Channel) -> PlacementStatus | None:  # noqa: ARG002 - most servers are on no other machine
+        """Where the server of `channel` runs; None if it runs here, or has no known place."""
+        return None
 
 
 open_channels: WeakObjects[Channel] = WeakObjects(lambda channel: channel.after_fork())

@@ -5,7 +5,8 @@ from gaia.mcp.cluster.placed_calls import PlacedCalls
 from gaia.mcp.cluster.placed_status import PlacedCondition
 from gaia.mcp.cluster.wire import Greeting, StateReached
 from gaia.mcp.supervision.events import ServerState
-from gaia.mcp.supervision.status import CallStatistics, PlacementStatus, ServerStatus
+from gaia.mcp.supervision.status import CallStatistics, ServerStatus
+from gaia.mcp.transports.base import PlacementStatus
 from gaia.runtime.clock import SystemClock
 
 

@@ -1,0 +1,234 @@
+"""``python -m gaia.mcp.gateway.host``: a gateway with one server, for a program on another machine.
+
+It reads a `Launch` from its standard input and answers `Ready` on its standard output. It ends when its standard input
+ends, unless it is shared, and when no owner has been heard of for the time of the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from gaia import __version__
+from gaia.mcp.errors import ServerUnavailable
+from gaia.mcp.gateway.gateway import Gateway
+from gaia.mcp.gateway.messages import RequestRefused, decode_message, encode_error
+from gaia.mcp.placement.engine import Launch, Ready
+from gaia.mcp.placement.lease import LEASE_PATH, OWNER, Beat, HostState, Owners, fingerprints
+from gaia.mcp.protocol.gateway_answers import NOT_SENT, details_of
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.transports.base import InProcessServer
+from gaia.mcp.transports.sandbox import Sandbox
+from gaia.mcp.transports.stdio import StdioTransport
+from gaia.serving.guards import Receive, Refused, Scope, Send
+from gaia.serving.http import run_http
+from gaia.serving.options import HttpOptions
+from gaia.serving.responses import JSON, HttpRequest, Responder, refuse
+
+_ENDED = "the host of this server has ended: it had not heard of its program for the time of the lease"
+_MAX_CONNECTIONS = 4096
+_PROCESS_KEYS = frozenset({"command", "args", "env", "cwd", "inheritEnv", "sandbox"})
+
+
+class _HostedServer(InProcessServer):
+    """The server of a host. Its values are expanded, so they are used as they are."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+
+    def transport(self, timeout: float) -> StdioTransport:
+        launch, entry = self._launch, self._launch.entry
+        sandbox = entry.get("sandbox", False)
+        settings = msgspec.convert(sandbox, Sandbox) if isinstance(sandbox, dict) else Sandbox() if sandbox else None
+        limits = {"max_message_bytes": "maxMessageBytes", "max_pending": "maxPending"}
+        return StdioTransport(
+            entry["command"],
+            entry.get("args"),
+            entry.get("env"),
+            timeout=timeout,
+            cwd=entry.get("cwd"),
+            inherit_env=entry.get("inheritEnv", False),
+            sandbox=lambda: settings,
+            expand=lambda: (entry.get("args"), entry.get("env"), launch.secrets),
+            **{name: entry[key] for name, key in limits.items() if key in entry},
+        )
+
+
+class Host:
+    """Everything but the constructor and `run` belongs to the event loop."""
+
+    def __init__(self, launch: Launch, now: Callable[[], float] = time.monotonic) -> None:
+        self._launch = launch
+        self._now = now
+        self._owners = Owners(launch.lease, now())
+        rest = {key: value for key, value in launch.entry.items() if key not in _PROCESS_KEYS}
+        self.gateway = Gateway({launch.name: {**_HostedServer(launch), **rest}}, max_body=sys.maxsize)
+        self._fingerprints = fingerprints(launch.entry, launch.token)
+        self._url = ""
+        self._is_ending = False
+
+    def run(self) -> None:
+        launch = self._launch
+        options = HttpOptions(
+            host=launch.listen,
+            port=0,
+            token=launch.token,
+            allow_hosts=("*",),
+            max_body=sys.maxsize,
+            max_connections=_MAX_CONNECTIONS,
+            shutdown_grace=1.0,
+        )
+        run_http(self._application, options, self._listening, self._stopping, direct=self)
+
+    # See `RequestHandler`.
+
+    def takes(self, path: str) -> bool:
+        return self.gateway.endpoint.takes(path)
+
+    def is_probe(self, path: str) -> bool:
+        return path == LEASE_PATH
+
+    def refusal(self, head: HttpRequest, held: list[Callable[[], None]]) -> Refused | None:
+        return self.gateway.endpoint.refusal(head, held)
+
+    def handle(self, request: HttpRequest, responder: Responder) -> None:
+        # This process may have been stopped for a while, so the clock is read before each request.
+        if self._owners.have_left(self._now()):
+            self._refuse(request, responder)
+            self._end()
+        elif request.path == LEASE_PATH:
+            self._lease(request, responder)
+        else:
+            self.gateway.endpoint.handle(request, responder)
+
+    def _refuse(self, request: HttpRequest, responder: Responder) -> None:
+        """Refuse a request, as not sent to the server."""
+        error = ServerUnavailable(_ENDED)
+        try:
+            identifier = decode_message(request.body).id
+        except RequestRefused:
+            refuse(responder, Refused(410, _ENDED))
+            return
+        details = details_of(self._launch.name, error, "not_sent")
+        responder.finish(200, JSON, encode_error(identifier, NOT_SENT, error.message, details))
+
+    def _lease(self, request: HttpRequest, responder: Responder) -> None:
+        owner, now = request.headers.get(OWNER.lower().encode(), b"").decode("latin-1"), self._now()
+        if request.method == "DELETE":
+            self._owners.leave(owner)
+        elif request.method == "POST":
+            try:
+                beat = msgspec.json.decode(request.body, type=Beat)
+            except msgspec.MsgspecError as error:
+                refuse(responder, Refused(400, str(error)))
+                return
+            if differing := self._differing(beat):
+                responder.finish(409, JSON, msgspec.json.encode(differing))
+                return
+            self._owners.hear(owner, beat, now)
+        responder.finish(200, JSON, msgspec.json.encode(self._state(now)))
+        if self._owners.have_left(now):
+            self._end()
+
+    def _differing(self, beat: Beat) -> list[str]:
+        given = beat.settings or self._fingerprints
+        keys = sorted({*given, *self._fingerprints})
+        return [key for key in keys if not hmac.compare_digest(given.get(key, ""), self._fingerprints.get(key, ""))]
+
+    def _state(self, now: float) -> HostState:
+        status = self.gateway.manager.status()[0]
+        return HostState(
+            state=status.state.value,
+            pid=status.pid,
+            generation=status.generation,
+            restarts=status.restarts,
+            owners=self._owners.count(now),
+            clock=now,
+        )
+
+    # The beginning and the end.
+
+    def _listening(self, url: str) -> None:
+        self._url = url
+        asyncio.get_running_loop().create_task(self._announce())
+
+    async def _application(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.gateway(scope, receive, send)
+
+    async def _announce(self) -> None:
+        """Tell that the server is ready, or why its first start has failed."""
+        manager = self.gateway.manager
+        while True:
+            status = next(iter(manager.status()), None)
+            if status is not None and (status.state is ServerState.READY or status.last_error is not None):
+                break
+            await asyncio.sleep(0.005)
+        problem = None if status.state is ServerState.READY else status.last_error
+        if problem is None:
+            self._watch()
+        port = int(self._url.rpartition(":")[2])
+        _answer(Ready(port=port, pid=os.getpid(), node=socket.gethostname(), problem=problem))
+        if problem is not None:
+            self._end()
+
+    def _watch(self) -> None:
+        now = self._now()
+        if self._owners.have_left(now):
+            self._end()
+        else:
+            asyncio.get_running_loop().call_later(max(0.01, self._owners.until - now), self._watch)
+
+    def _end(self) -> None:
+        if not self._is_ending:
+            self._is_ending = True
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def _stopping(self) -> None:
+        self.gateway.drain()
+        self.gateway.give_up()
+
+
+def _answer(ready: Ready) -> None:
+    os.write(1, msgspec.json.encode(ready) + b"\n")
+    # Nobody reads any more what is written there.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def _read_line() -> bytes:
+    line = b""
+    while not line.endswith(b"\n") and (data := os.read(0, 65536)):
+        line += data
+    return line
+
+
+def _end_with_input() -> None:
+    while os.read(0, 65536):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> None:
+    launch = msgspec.json.decode(_read_line(), type=Launch)
+    if launch.version != __version__:
+        problem = f"gaia-mcp {__version__} is installed there, and {launch.version} here; install the same version"
+        _answer(Ready(port=0, pid=os.getpid(), node=socket.gethostname(), problem=problem))
+        return
+    if not launch.is_shared:
+        threading.Thread(target=_end_with_input, name="mcp-host-input", daemon=True).start()
+    Host(launch).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""A placed server is used as any other, and nothing of it is left afterwards."""
+
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gaia.mcp.client import MCPClient, MCPClientManager
+from tests.placement.conftest import are_gone, placed, processes_of
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+Connect = Callable[..., MCPClient]
+
+ASKING = {
+    "command": sys.executable,
+    "args": [str(Path(__file__).parents[1] / "servers" / "asking_server.py")],
+    "protocol": "handshake",
+}
+
+
+def test_a_placed_server_is_called_and_leaves_nothing(connect: Connect) -> None:
+    client = connect(placed())
+    processes, progress = processes_of(client), []
+    assert "add" in {tool.name for tool in client.list_tools()}
+    assert client.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
+    client.call_tool("sleep", {"seconds": 0.2}, on_progress=lambda *step: progress.append(step[0]))
+    assert progress
+    placement = client.status.placement
+    assert placement is not None
+    assert (placement.id, placement.pid) == (str(placement.host_pid), client.status.pid)
+    client.disconnect()
+    assert are_gone(processes)
+    assert client.status.placement is None
+
+
+def test_questions_of_a_placed_server_reach_the_application() -> None:
+    pytest.importorskip("mcp")
+    answers: Any = {
+        "on_elicitation": lambda _: {"action": "accept", "content": {"name": "Ada", "age": 36}},
+        "on_sampling": lambda _: {"model": "m", "role": "assistant", "content": {"type": "text", "text": "Paris"}},
+        "roots": ["file:///work"],
+    }
+    with MCPClientManager({"asking": placed(ASKING)}, **answers) as manager:
+        client = manager.get_client("asking")
+        assert client is not None
+        assert client.call_tool("ask_form", {}).text == "Ada is 36"
+        assert client.call_tool("ask_model", {}).text == "m: Paris"
+        assert "file:///work" in client.call_tool("ask_roots", {}).text
+
+
+def test_a_command_that_is_missing_there_is_told_with_the_machine() -> None:
+    client = MCPClient.from_config("demo", placed({"command": "no-such-command-anywhere"}))
+    assert not client.connect()
+    assert client.last_error is not None
+    assert "no-such-command-anywhere" in client.last_error
+    assert socket.gethostname() in client.last_error
+    client.disconnect()
+
+
+def test_a_server_that_crashes_is_restarted_by_its_host(connect: Connect) -> None:
+    client = connect(placed())
+    host, before = processes_of(client)[0].pid, client.status.pid
+    assert client.call_tool("crash", {}).is_error
+    assert client.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
+    assert processes_of(client)[0].pid == host
+    assert wait_until(lambda: client.status.pid not in (None, before))
+
+
+def test_a_host_that_is_killed_is_replaced(connect: Connect) -> None:
+    client = connect(placed())
+    processes = processes_of(client)
+    processes[0].kill()
+    assert are_gone(processes)
+    assert client.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
