@@ -6,7 +6,7 @@ from gaia.mcp.errors import CallCancelled, NotConnected, SessionLost
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import Connection, ConnectionState
 from gaia.mcp.supervision.call_queue import CallQueue, session_lost
-from gaia.mcp.supervision.status import PlacementStatus
+from gaia.mcp.transports.base import PlacementStatus
 
 
 class Pin:
