@@ -12,7 +12,7 @@ import math
 import os
 import shlex
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -140,7 +140,7 @@ def _texts(value: Any) -> Iterator[tuple[str, str]]:
         place, item = left.pop()
         if isinstance(item, str):
             yield place, item
-        elif isinstance(item, Mapping):
+        elif isinstance(item, dict):
             for key, inner in item.items():
                 inside = f"{place}.{key}" if place else str(key)
                 left += [(inside, inner), (inside, key)]

@@ -15,6 +15,7 @@ from gaia.mcp.errors import ConfigError
 from gaia.mcp.supervision.context import RecyclingLimits
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.transports.sandbox import Sandbox
+from gaia.testing import FakeServer
 
 
 def config(**entry: Any) -> ServerConfig:
@@ -28,6 +29,10 @@ def complaint(entry: object) -> str:
 
 
 class TestFromDict:
+    def test_a_server_of_this_program_is_its_own_entry(self) -> None:
+        server = FakeServer("calc")
+        assert ServerConfig.from_dict("calc", server).in_process is server
+
     def test_a_command_is_enough(self) -> None:
         assert config() == ServerConfig(name="time", command="uvx")
 
