@@ -31,10 +31,30 @@ class Replicas(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
             raise ValueError(f"targetInFlight: must be 1 or more, got {self.target_in_flight}")
 
 
+EngineName = Literal["ray", "ssh", "kubernetes", "process"]
+
+_ENGINES_OF = {
+    "resources": ("ray",),
+    "num_cpus": ("ray", "kubernetes"),
+    "memory": ("ray", "kubernetes"),
+    "labels": ("ray", "kubernetes"),
+    "strategy": ("ray",),
+    "runtime_env": ("ray",),
+    "address": ("ray",),
+    "host": ("ssh",),
+    "python": ("ssh",),
+    "image": ("kubernetes",),
+    "namespace": ("kubernetes",),
+}
+"""Settings that have a meaning for some engines only."""
+
+_REQUIRED = {"ssh": "host", "kubernetes": "image"}
+
+
 class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Where a server runs, and in how many replicas. The constructor raises ValueError for unusable values."""
 
-    engine: Literal["ray", "process"] = "ray"
+    engine: EngineName = "ray"
     resources: dict[str, float] = msgspec.field(default_factory=dict)
     """Resources of a node that one replica needs, by the nodes' names for them."""
     num_cpus: float = 0
@@ -42,6 +62,16 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     memory: str | int | None = None
     """Main memory that one replica needs: bytes, or a text such as ``2G`` (K, M and G are powers of 1024)."""
     replicas: int | Replicas = 1
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    """Labels that the node must have."""
+    host: str | None = None
+    """For ssh: the machine, as the ssh command takes it."""
+    python: str = "python3"
+    """For ssh: the interpreter there, in whose environment gaia-mcp is installed."""
+    image: str | None = None
+    """For Kubernetes: the image of the pod, with gaia-mcp and the server."""
+    namespace: str | None = None
+    """For Kubernetes; None is the namespace of the present context."""
     strategy: Literal["spread", "pack"] = "pack"
     """``spread``: over as many nodes as possible. ``pack``: on as few nodes as possible."""
     stateless: bool = False
@@ -69,6 +99,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
                 raise ValueError(f'resources: {name} has a key of its own; give it as "{key}" of the placement')
         if self.memory is not None:
             memory_bytes(self.memory)
+        self._check_engine()
         self._check_number_and_lifetime()
         if not 1 <= self.max_pending <= MAX_PENDING:
             raise ValueError(f"maxPending: must be from 1 to {MAX_PENDING}, got {self.max_pending}")
@@ -76,6 +107,18 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
             raise ValueError(f"lease: must be from {_MIN_LEASE} to {_MAX_LEASE} seconds, got {self.lease!r}")
         if self.address is not None and not self.address.strip():
             raise ValueError("address: is empty; leave it out, or give the address of the cluster's head node")
+
+    def _check_engine(self) -> None:
+        for field in msgspec.structs.fields(self):
+            engines = _ENGINES_OF.get(field.name)
+            default = field.default_factory() if callable(field.default_factory) else field.default
+            if engines is not None and self.engine not in engines and getattr(self, field.name) != default:
+                raise ValueError(f'{field.name}: means nothing for "engine": "{self.engine}"; remove it')
+        needed = _REQUIRED.get(self.engine)
+        if needed is not None and not str(getattr(self, needed) or "").strip():
+            raise ValueError(f'{needed}: missing; "engine": "{self.engine}" needs it')
+        if (self.host or "").startswith("-"):
+            raise ValueError("host: must not begin with -, because ssh would take it for an option")
 
     def _check_number_and_lifetime(self) -> None:
         if type(self.replicas) is int and not 1 <= self.replicas <= _MAX_REPLICAS:

@@ -9,7 +9,7 @@ import msgspec
 
 from gaia.mcp.authorization.config import AuthConfig
 from gaia.mcp.config.entry_errors import explained, limits, remark, similar_key, word_for
-from gaia.mcp.config.placement import Placement, Replicas
+from gaia.mcp.config.placement import EngineName, Placement, Replicas
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.protocol.negotiation import PROTOCOL_ALIASES, PROTOCOLS
 from gaia.mcp.supervision.context import RecyclingLimits
@@ -48,7 +48,7 @@ _CHOICES = {
     "type": get_args(ServerType),
     "pinTools": get_args(PinMode),
     "outputValidation": get_args(OutputMode),
-    "placement.engine": ("ray", "process"),
+    "placement.engine": get_args(EngineName),
     "placement.strategy": ("spread", "pack"),
     "placement.lifetime": ("driver", "detached"),
     "instances": get_args(Instances),

@@ -470,6 +470,11 @@ class TestKeys:
             ({"lifetime": "detached", "replicas": 2, "stateless": True}, "replicas"),
             ({"name": "team-browser"}, "name"),
             ({"engine": "slurm"}, "placement.engine"),
+            ({"engine": "process", "runtimeEnv": {}}, 'runtimeEnv: means nothing for "engine": "process"; remove it'),
+            ({"engine": "ssh", "host": "a", "resources": {"gpu": 1}}, "placement.resources: means nothing"),
+            ({"engine": "ssh"}, 'placement.host: missing; "engine": "ssh" needs it'),
+            ({"engine": "ssh", "host": "-oProxyCommand=x"}, "placement.host: must not begin with -"),
+            ({"engine": "kubernetes"}, "placement.image: missing"),
             ({"strategy": "random"}, "placement.strategy"),
             (
                 {"resource": {"browser": 1}},
