@@ -18,6 +18,7 @@ from gaia.mcp.tools.tool import MCPTool
 from gaia.runtime.locks import Latch, reentrant_lock
 
 _ASK_AGAIN_SECONDS = 0.05
+_FAILED = (ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION)
 
 
 class NameTaken(ValueError):
@@ -60,7 +61,7 @@ class ServerRegistry:
         self._waiting: dict[str, MCPClient] = {}
         """Clients whose servers failed to connect and are tried again. Each joins when its server is ready."""
         self._replaced: dict[MCPClient, MCPClient] = {}
-        """By client: the waiting client whose name it took, which must end before this one starts."""
+        """By client: the failed client whose name it took, which must end before this one starts."""
         self._connecting: dict[MCPClient, _Start] = {}
         """Clients that a thread is connecting, even if they were taken out of `_starting` meanwhile."""
         self._changes = 0
@@ -73,21 +74,27 @@ class ServerRegistry:
     # Starting.
 
     def __contains__(self, name: str) -> bool:
-        """Whether a connected or starting server has the name. The name of a waiting server is free."""
-        return name in self.connected or name in self._starting
+        """Whether a connected or starting server has the name. The name of a server that has failed is free."""
+        starting = self._starting.get(name)
+        # Its failure is public before its thread gets to `_join`.
+        return name in self.connected or (starting is not None and starting.state not in _FAILED)
 
     def is_starting(self, name: str) -> bool:
         with self._lock:
             return name in self._starting or name in self._waiting
 
     def reserve(self, name: str, client: MCPClient) -> None:
-        """Reserve a name, and stop a server that was tried again under it. Raises NameTaken."""
+        """Reserve a name, and stop a server that has failed under it, and may be tried again. Raises NameTaken."""
         with self._lock:
             if name in self:
                 raise NameTaken(f"server {name!r} already exists; remove it first, or choose another name")
-            if name in self._waiting:
-                self._replaced[client] = self._waiting[name]
-                self._waiting.pop(name)._engine.request_disconnect()
+            failed = self._waiting.get(name) or self._starting.get(name)
+            if failed is not None:
+                self._replaced[client] = failed
+                self._waiting.pop(name, None)
+                if failed in self._connecting:
+                    self._connecting[failed].unwanted = True
+                failed._engine.request_disconnect()
             self._starting[name] = client
             self._known[name] = None
 

@@ -160,6 +160,27 @@ class TestWaiting:
         assert registry.came_up("calc", client) == ()
         assert registry.client_of("calc") is successor
 
+    @pytest.mark.parametrize("state", [ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION])
+    def test_the_name_is_free_once_the_failure_is_seen_even_if_its_thread_has_not_noted_it(
+        self, registry: ServerRegistry, state: ServerState
+    ) -> None:
+        def connect() -> bool:
+            assert "calc" in registry
+            client.state = state
+            assert "calc" not in registry
+            registry.reserve("calc", successor)
+            return False
+
+        client, successor = make_client(connect), make_client()
+        client.keeps_trying = True
+        registry.reserve("calc", client)
+        assert not registry.connect("calc", client, keep_trying=True)
+        client._engine.request_disconnect.assert_called_once_with()
+        client.disconnect.assert_called_once_with()
+        assert registry.connect("calc", successor)
+        assert registry.clients() == {"calc": successor}
+        assert registry.failed_names() == set()
+
     def test_so_they_are_if_the_successor_is_taken_away_before_it_starts(
         self, registry: ServerRegistry, client: Mock
     ) -> None:
