@@ -86,10 +86,13 @@ class FollowUp:
             stderr_tail=final.stderr_tail or loss.ending.stderr_tail,
             expected=isinstance(decision, Step),
         )
-        self.proceed(decision, now, loss.described(final.stderr_tail))
+        self.proceed(decision, now, loss.described(final.stderr_tail), was_ready=loss.was_ready)
 
-    def proceed(self, decision: Decision, now: float, reason: str) -> None:
+    def proceed(self, decision: Decision, now: float, reason: str, *, was_ready: bool = False) -> None:
         """Carry out a decision, made at `now`, about a server that ended or did not start because of `reason`."""
+        if isinstance(decision, Retry) and was_ready and self._replacements.is_awaited:
+            # The next process is the one that was asked for.
+            decision = Retry(0.0)
         if decision is Step.RENEW:
             self._starts.open()
             return
@@ -116,6 +119,9 @@ class FollowUp:
                 self.retry_at(Timer.BACKOFF, now + delay)
                 if self._condition.ever_ready:
                     self._condition.move_to(ServerState.RESTARTING, reason)
+                    if not was_ready:
+                        # Further attempts may fail for ever, at intervals that never open the circuit.
+                        self._replacements.done(ServerUnavailable.of(self._name, reason, delay))
                     logger.warning("server_lost", server=self._name, reason=reason, restart_in=delay)
                     self._spans.backing_off(delay)
                 else:

@@ -208,6 +208,8 @@ class Spare:
             logger.warning("standby_failed", server=self._context.name, reason=reason, retry_in=moment - now)
 
 
+_ON_REQUEST = ("requested", "reconfigured")
+
 OnReplaced = Callable[[MCPError | None], None]
 """Called once, on the supervisor's thread: with None when the new process has taken over, else with the error."""
 
@@ -221,7 +223,7 @@ class _Replacement(NamedTuple):
     @property
     def keeps_trying(self) -> bool:
         """Whether a failed attempt is followed by others, as for a server that has reached a limit."""
-        return self.reason not in ("requested", "reconfigured")
+        return self.reason not in _ON_REQUEST
 
 
 class Replacements:
@@ -255,6 +257,11 @@ class Replacements:
     def is_wanted(self) -> bool:
         return self._wanted is not None
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the application has asked for the new process, and may wait for it."""
+        return self._wanted is not None and not self._wanted.keeps_trying
+
     def ask(
         self,
         drain: float,
@@ -277,8 +284,9 @@ class Replacements:
         if earlier is None:
             self._spans.began(reason, asked_in)
         else:
-            # One new process serves both requests.
+            # One new process serves both requests. The application does not wait for the backoff of an earlier attempt.
             self._wanted = earlier._replace(
+                reason=reason if reason in _ON_REQUEST else earlier.reason,
                 on_done=lambda error: run_all(partial(earlier.on_done, error), partial(on_done, error)),
                 context=context or earlier.context,
             )
@@ -337,7 +345,9 @@ class Replacements:
         wanted, self._wanted = self._wanted, None
         if wanted is None:
             return
-        self._spans.ended(None if error is None else error.message)
-        if not self._context.standby:
-            self._spare.end()
-        wanted.on_done(error)
+        run_all(
+            lambda: self._spans.ended(None if error is None else error.message),
+            lambda: None if self._context.standby else self._spare.end(),
+            # A thread may wait for this call.
+            lambda: wanted.on_done(error),
+        )

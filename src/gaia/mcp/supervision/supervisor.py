@@ -185,7 +185,14 @@ class Supervisor:
             outcomes.append(error)
             is_known.open()
 
-        self._loop.post(lambda: ask(done))
+        def asked() -> None:
+            try:
+                ask(done)
+            except BaseException as error:
+                done(MCPError(f"internal error: {exception_text(error)}"))
+                raise
+
+        self._loop.post(asked)
         # A supervisor that has ended does not call `done`.
         while not is_known.wait(_LOOK_SECONDS) and not self._all_done.is_open:
             pass

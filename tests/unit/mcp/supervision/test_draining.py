@@ -10,13 +10,14 @@ import pytest
 
 from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError, ServerCrashed, StartFailed
 from gaia.mcp.observation.request_spans import Observer
+from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.rpc.connection import ConnectionState
 from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import Event, Restarted, ServerLog, ServerState, StateChanged
 from gaia.mcp.supervision.generation import Generation
 from gaia.runtime import log
 from tests.fake_transport import PATIENCE, FakeChannel, FakeTransport, handshake_answers
-from tests.supervised import Supervised
+from tests.supervised import Supervised, restart
 from tests.unit.mcp.supervision.test_server_lifecycle import Supervise
 from tests.unit.mcp.supervision.test_spare import status, wait_for_standby
 from tests.waiting import wait_until
@@ -169,7 +170,7 @@ class TestFailing:
         reason = f"the server exited with code {code}"
         assert server.wait_for(Restarted).reason == reason, "not why it was to be replaced"
 
-    def test_a_lazy_server_without_calls_is_started_for_whom_asked_for_a_fresh_process(
+    def test_a_lazy_server_rests_once_whoever_asked_for_a_fresh_process_is_told_that_it_failed(
         self, supervise: Supervise
     ) -> None:
         server = supervise(lazy=True, known=(None, []))
@@ -182,11 +183,56 @@ class TestFailing:
         server.transport.channel(1).end(exit_code=1)
         assert wait_until(lambda: server.supervisor.condition.pid == second.pid)
         second.end(exit_code=1)
-        assert wait_until(lambda: server.supervisor.condition.retry_in is not None)
+        error = outcomes.get(timeout=PATIENCE)
+        assert error is not None
+        assert "exited with code 1" in error.message
+        server.clock.advance(0.5)
+        server.wait_for_state(ServerState.EXITED)
+
+    def test_the_wait_ends_with_the_first_start_that_fails_after_the_server_was_lost(self, server: Supervised) -> None:
+        """Starts that fail rarely enough never open the circuit, so there may be no end of them."""
+        del server.transport.answers["initialize"]
+        outcomes = replace(server)
+        second = server.transport.channel(2)
+        second.wait_for("initialize")
+        server.transport.channel(1).end(exit_code=1)
+        assert wait_until(lambda: server.supervisor.condition.pid == second.pid)
+        server.pass_time(30.0)
+        error = outcomes.get(timeout=PATIENCE)
+        assert error is not None
+        assert "not ready within its startTimeout" in error.message
         server.pass_time(0.5)
-        third = server.transport.channel(3)
-        third.answer(third.wait_for("initialize"), {"protocolVersion": "2025-11-25", "capabilities": {}})
+        server.transport.channel(3).wait_for("initialize")
+
+    @pytest.mark.parametrize("lazy", [False, True])
+    def test_both_lost_at_once_the_next_process_is_started_at_once_even_without_calls(
+        self, supervise: Supervise, lazy: bool
+    ) -> None:
+        server = supervise(lazy=lazy).started()
+        if not lazy:
+            # The next restart but one would not be immediate.
+            restart(server)
+        number = server.transport.starts
+        server.context.negotiation = Negotiation()
+        outcomes = replace(server)
+        fresh = server.transport.channel(number + 1)
+        fresh.wait_for("server/discover")
+        fresh.die(exit_code=1)
+        server.transport.channel(number).end(exit_code=1)
         assert outcomes.get(timeout=PATIENCE) is None
+        assert server.transport.channel(number + 2).pid == server.supervisor.condition.pid
+
+    def test_a_mistake_at_its_end_leaves_no_thread_waiting(
+        self, server: Supervised, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        broken = Mock(side_effect=ZeroDivisionError("a mistake"))
+        monkeypatch.setattr(server.supervisor._lifecycle.replacements._spans, "ended", broken)
+        assert server.in_background(server.supervisor.replace_now, DRAIN).result(PATIENCE)
+
+    def test_a_mistake_at_its_beginning_is_told(self, server: Supervised, monkeypatch: pytest.MonkeyPatch) -> None:
+        broken = Mock(side_effect=ZeroDivisionError("a mistake"))
+        monkeypatch.setattr(server.supervisor._lifecycle.replacements, "ask", broken)
+        assert not server.in_background(server.supervisor.replace_now, DRAIN).result(PATIENCE)
 
     def test_a_mistake_while_it_takes_over_leaves_nothing_behind(self, server: Supervised) -> None:
         def break_down(event: Event) -> None:

@@ -294,6 +294,18 @@ class TestOnRequest:
             assert replace(server).get(timeout=PATIENCE) is not None
         assert replace(server).get(timeout=PATIENCE) is None
 
+    def test_it_does_not_wait_for_the_backoff_of_a_server_that_has_reached_a_limit(
+        self, limited: Callable[..., Supervised]
+    ) -> None:
+        server = limited(max_lifetime=3600.0)
+        server.transport.start_errors.extend(StartFailed("no memory") for _ in range(2))
+        server.pass_time(3600.0)
+        assert wait_until(lambda: status(server).last_error is not None)
+        error = replace(server).get(timeout=PATIENCE)
+        assert error is not None
+        assert error.message == "no memory"
+        assert replace(server).get(timeout=PATIENCE) is None
+
     def test_the_thread_that_waits_is_told(self, server: Supervised) -> None:
         assert server.supervisor.replace_now(5.0)
         server.transport.start_errors.append(StartFailed("no memory"))
