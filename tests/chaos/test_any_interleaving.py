@@ -1,5 +1,7 @@
 """Whatever happens in whatever order: every call ends exactly once, and an unsafe one is written at most once.
 
+Every request for a fresh process ends exactly once, too, and no process is left over.
+
 There are no threads here. The supervisor takes a step when the machine says so, so callers, server and time can come
 between any two of its steps.
 """
@@ -10,9 +12,11 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from opentelemetry.context import Context
 
 from gaia.mcp.errors import MCPError, StartFailed
 from gaia.mcp.observation.request_spans import Observer
@@ -25,13 +29,15 @@ from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.supervision import generation
 from gaia.mcp.supervision.callbacks import CallbackPool, Lane
 from gaia.mcp.supervision.client_features import ClientFeatures
-from gaia.mcp.supervision.context import Listing, SupervisionContext
-from gaia.mcp.supervision.events import Event
+from gaia.mcp.supervision.context import KnownServer, Listing, RecyclingLimits, SupervisionContext
+from gaia.mcp.supervision.events import Event, ServerState
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.server_requests import ServerRequests
+from gaia.mcp.supervision.spare import OnReplaced
 from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.runtime.deadlines import deadlines_of
+from gaia.runtime.event_loop import Timer
 from gaia.runtime.threads import DaemonPool, EngineThread
 from gaia.testing import FakeClock
 from tests.chaos.profile import Profile
@@ -81,6 +87,14 @@ class Hooks:
     def tools_listed(self, definitions: list[Any], listing: Listing) -> None: ...
 
     subscriptions = Subscriptions()
+    known: KnownServer | None = None
+
+    def last_known(self) -> KnownServer | None:
+        return self.known
+
+    def tools_remembered(self, definitions: list[Any]) -> None: ...
+
+    def adopted(self, context: SupervisionContext) -> None: ...
 
     def safe_to_repeat(self, tool: str) -> bool:
         return True
@@ -102,6 +116,14 @@ class Submitted:
         self.completions += 1
 
 
+class Wait:
+    """What a thread waits for that has asked for a fresh process, or for another configuration."""
+
+    def __init__(self) -> None:
+        self.was_asked = False
+        self.outcomes: list[MCPError | None] = []
+
+
 class HandshakeMachine(RuleBasedStateMachine):
     """A server of the handshake era."""
 
@@ -115,6 +137,8 @@ class HandshakeMachine(RuleBasedStateMachine):
         self.lane = InlineLane(lambda _: None)
         self.calls: list[Submitted] = []
         self.answered: set[str] = set()
+        self.waits: list[Wait] = []
+        self.hooks = Hooks()
         self.stopped = False
         server_requests = ServerRequests("fake", ClientFeatures(), CallbackPool("server-requests"), self.clock, 600.0)
         self.supervisor = Supervisor(
@@ -127,7 +151,7 @@ class HandshakeMachine(RuleBasedStateMachine):
                 health_interval=30.0,
                 health_timeout=10.0,
                 max_pending=4,
-                hooks=Hooks(),
+                hooks=self.hooks,
                 server_requests=server_requests,
                 clock=self.clock,
                 rng=random.Random(1),
@@ -146,9 +170,19 @@ class HandshakeMachine(RuleBasedStateMachine):
         # Late calls end when the machine takes a step.
         self.deadlines._start = lambda: None  # type: ignore[method-assign]
 
-    @initialize(failures=st.integers(0, 2))
-    def start(self, failures: int) -> None:
+    @initialize(
+        failures=st.integers(0, 2),
+        standby=st.booleans(),
+        lazy=st.booleans(),
+        idle_stop=st.sampled_from([None, None, 5.0]),
+        lifetime=st.sampled_from([None, None, 20.0]),
+    )
+    def start(self, failures: int, standby: bool, lazy: bool, idle_stop: float | None, lifetime: float | None) -> None:
         """The server may be down at first: then it is tried again."""
+        context = self.supervisor._context
+        context.standby, context.lazy, context.idle_stop = standby, lazy, idle_stop
+        context.recycling = RecyclingLimits(max_lifetime=lifetime)
+        self.hooks.known = (None, []) if lazy else None
         self.transport.start_errors.extend(StartFailed("not yet") for _ in range(failures))
         self.supervisor._loop.post(lambda: self.supervisor._lifecycle.begin(keep_trying=True))
         while self.step():
@@ -270,9 +304,61 @@ class HandshakeMachine(RuleBasedStateMachine):
         self.pass_time(1.0)
         self.work(1000)
 
+    @precondition(lambda self: self.transport.starts > 1)
+    @rule(ending=st.sampled_from(ENDINGS), is_reported=st.booleans())
+    def end_the_one_before(self, ending: dict[str, Any], is_reported: bool) -> None:
+        """If there is a fresh process, or a stand-by, that is the one whose place it is to take."""
+        channel = self.transport.channel(self.transport.starts - 1)
+        if is_reported:
+            channel.end(**ending)
+        else:
+            channel.die(**ending)
+
     @rule()
     def fail_to_start(self) -> None:
         self.transport.start_errors.append(StartFailed("not this time"))
+
+    # What the owner does.
+
+    def ask(self, request: Callable[[OnReplaced], None]) -> None:
+        wait = Wait()
+        self.waits.append(wait)
+
+        def asked() -> None:
+            wait.was_asked = True
+            request(wait.outcomes.append)
+
+        self.supervisor._loop.post(asked)
+
+    @rule()
+    def restart(self) -> None:
+        replacements = self.supervisor._lifecycle.replacements
+        self.ask(lambda done: replacements.ask(30.0, done, "requested"))
+
+    @rule()
+    def reconfigure(self) -> None:
+        context = msgspec.structs.replace(self.supervisor._context)
+        self.ask(lambda done: self.supervisor._lifecycle.reconfigure(context, 30.0, done, Context()))
+
+    @precondition(lambda self: self.channel)
+    @rule(ending=st.sampled_from(ENDINGS), is_silent=st.booleans(), turns=st.integers(0, 3))
+    def restart_and_lose_the_server(self, ending: dict[str, Any], is_silent: bool, turns: int) -> None:
+        """What would take a random walk long to get to."""
+        self.be_well_again()
+        self.pass_time(100.0)
+        self.work(1000)
+        if is_silent:
+            for method in ("initialize", "server/discover"):
+                self.fall_silent(method, 2)
+        channel = self.channel
+        self.restart()
+        self.work(turns)
+        assert channel is not None
+        channel.end(**ending)
+
+    @rule()
+    def wake(self) -> None:
+        self.supervisor.wake()
 
     # What time does.
 
@@ -281,10 +367,10 @@ class HandshakeMachine(RuleBasedStateMachine):
         self.clock.advance(seconds)
 
     @precondition(lambda self: not self.stopped and len(self.calls) > 3)
-    @rule()
-    def stop(self) -> None:
+    @rule(drain=st.sampled_from([0.0, 5.0]))
+    def stop(self, drain: float) -> None:
         self.stopped = True
-        self.supervisor.request_stop()
+        self.supervisor.request_stop(drain)
 
     # What must hold.
 
@@ -292,6 +378,19 @@ class HandshakeMachine(RuleBasedStateMachine):
     def nothing_is_completed_twice(self) -> None:
         for submitted in self.calls:
             assert submitted.completions == submitted.future.done()
+
+    @invariant()
+    def no_thread_that_waits_is_told_twice(self) -> None:
+        assert all(len(wait.outcomes) <= 1 for wait in self.waits)
+
+    @invariant()
+    def something_happens_next(self) -> None:
+        """A server that is to run is being started, or a timer says when it will be."""
+        supervisor, loop = self.supervisor, self.supervisor._loop
+        if loop.pending or supervisor.state not in (ServerState.STARTING, ServerState.RESTARTING, ServerState.FAILED):
+            return
+        timers = loop.timers.any_set(Timer.BACKOFF, Timer.COOLDOWN)
+        assert timers or (supervisor.state is not ServerState.FAILED and supervisor.condition.current is not None)
 
     @invariant()
     def nothing_is_written_too_often(self) -> None:
@@ -333,15 +432,19 @@ class HandshakeMachine(RuleBasedStateMachine):
             self.clock.advance(1001.0)
         for submitted in self.calls:
             assert submitted.future.done(), f"{submitted.tag} was lost"
+        assert self.supervisor._settled.is_open or self.stopped
+        for wait in self.waits:
+            # The thread itself finds out that a supervisor has ended before it was asked.
+            assert wait.outcomes or not wait.was_asked, "a thread waits for ever"
         self.supervisor.request_stop()
         while self.step():
             pass
+        assert self.supervisor._is_over()
         self.nothing_is_completed_twice()
         self.nothing_is_written_too_often()
         self.everybody_gets_his_own_outcome()
-        channel = self.channel
-        if channel is not None:
-            assert channel.closed_with_grace is not None
+        for number in range(1, self.transport.starts + 1):
+            assert self.transport.channel(number).closed_with_grace is not None
 
 
 class StatelessMachine(HandshakeMachine):

@@ -78,6 +78,9 @@ class FollowUp:
             self._condition.cancel_first_downtime()
         decision = Step.RENEW if self.start_anew else self._condition.recovery.after(loss, now)
         self.start_anew = False
+        if isinstance(decision, Retry) and loss.was_ready and self._replacements.is_awaited:
+            # The next process is the one that was asked for.
+            decision = Retry(0.0)
         self._spans.terminated(
             loss.reason,
             "" if loss.error is None else loss.error.message,
@@ -90,9 +93,6 @@ class FollowUp:
 
     def proceed(self, decision: Decision, now: float, reason: str, *, was_ready: bool = False) -> None:
         """Carry out a decision, made at `now`, about a server that ended or did not start because of `reason`."""
-        if isinstance(decision, Retry) and was_ready and self._replacements.is_awaited:
-            # The next process is the one that was asked for.
-            decision = Retry(0.0)
         if decision is Step.RENEW:
             self._starts.open()
             return
@@ -117,21 +117,24 @@ class FollowUp:
                 self._starts.take_over(standby)
             case Retry(delay):
                 self.retry_at(Timer.BACKOFF, now + delay)
-                if self._condition.ever_ready:
-                    self._condition.move_to(ServerState.RESTARTING, reason)
-                    if not was_ready:
-                        # Further attempts may fail for ever, at intervals that never open the circuit.
-                        self._replacements.done(ServerUnavailable.of(self._name, reason, delay))
-                    logger.warning("server_lost", server=self._name, reason=reason, restart_in=delay)
-                    self._spans.backing_off(delay)
-                else:
-                    # Calls do not wait for a server that may never become ready.
-                    self.fail(reason, retry_in=delay)
+                self._back_off(delay, reason, was_ready=was_ready)
             case OpenCircuit(until):
                 self.retry_at(Timer.COOLDOWN, until)
                 self.fail(f"it keeps failing, the last time because {reason}", retry_in=until - now)
             case GiveUp(why):
                 self.fail(reason if why is None else f"{reason} (and {why})")
+
+    def _back_off(self, delay: float, reason: str, *, was_ready: bool) -> None:
+        if not self._condition.ever_ready:
+            # Calls do not wait for a server that may never become ready.
+            self.fail(reason, retry_in=delay)
+            return
+        self._condition.move_to(ServerState.RESTARTING, reason)
+        if not was_ready:
+            # Further attempts may fail for ever, at intervals that never open the circuit.
+            self._replacements.done(ServerUnavailable.of(self._name, reason, delay))
+        logger.warning("server_lost", server=self._name, reason=reason, restart_in=delay)
+        self._spans.backing_off(delay)
 
     def retry_at(self, timer: Timer, moment: float) -> None:
         self._loop.timers.set(timer, moment, self._starts.retry)
