@@ -1,7 +1,7 @@
 """Sessions of clients of the handshake era. Clients of the stateless era have none.
 
 With a key that several gateways share, the id of a session says, encrypted, what `initialize` agreed on, so another
-gateway goes on with the session.
+gateway goes on with the session. The ids of events on its stream say what the client wants to be told of.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import contextlib
 import hashlib
 import itertools
 import secrets
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from gaia.mcp.gateway.access.principal import Principal
@@ -47,11 +48,27 @@ class Handshake(NamedTuple):
 
 _NOT_SAID = Handshake()
 
+_EVENT_IDS_SINCE = "2025-11-25"
+"""The first revision whose clients expect events without a message."""
+
+
+class Wishes(NamedTuple):
+    """What a client wants to be told of, apart from changes of lists."""
+
+    since: float = 0.0
+    """When the client has said so last, in seconds since the epoch."""
+    log_level: str | None = None
+    uris: Sequence[str] = ()
+    """The resources that it watches."""
+
 
 class MessageStream(Protocol):
     """Sends the client messages that belong to none of its requests."""
 
     def send(self, message: bytes) -> None: ...
+
+    def note(self, event_id: str) -> None:
+        """Send an event without a message. The client repeats its id when it opens the next stream."""
 
     def end(self) -> None: ...
 
@@ -73,8 +90,10 @@ class Session:
         handshake: Handshake = _NOT_SAID,
         *,
         is_continued: bool = False,
+        seal: StateSeal | None = None,
     ) -> None:
         self.id = identifier
+        self._seal = seal
         self.view = view
         """The session is valid only at the path of this view."""
         self.owner = owner
@@ -93,6 +112,9 @@ class Session:
         self.requests: dict[RequestId, SessionRequest] = {}
         self.used_at = 0.0
         """Clock reading of the client's last message, or of the last sweep that found an open request."""
+        self.is_over = False
+        self._watched: dict[str, None] = {}
+        self._wished_at = 0.0
         self._streams: list[MessageStream] = []
         self._kept_changes: dict[bytes, None] = {}
         """Notifications about changes from times without a stream, without duplicates."""
@@ -113,6 +135,8 @@ class Session:
         if len(self._streams) >= _MAX_STREAMS:
             return False
         self._streams.append(stream)
+        if self._wished_at:
+            self._note()
         kept, self._kept_changes = self._kept_changes, {}
         for message in kept:
             stream.send(message)
@@ -140,6 +164,47 @@ class Session:
     def server_log(self, message: dict[str, Any]) -> None:
         if self._streams and is_wanted(message["level"], self.log_level):
             self._streams[-1].send(encode_notification("notifications/message", message))
+
+    # What the client wants to be told of, for another gateway.
+
+    def watched(self, uri: str, *, is_watched: bool) -> None:
+        """Note that the client watches a resource, or no longer."""
+        if is_watched:
+            self._watched[uri] = None
+        else:
+            self._watched.pop(uri, None)
+        self.wished()
+
+    def wished(self) -> None:
+        self._wished_at = time.time()
+        self._note()
+
+    def wishes_of(self, event_id: str) -> Wishes | None:
+        """What the client has said since, by the id of an event of another gateway; None if that is nothing new."""
+        try:
+            if self._seal is None or len(event_id) > MAX_ID:
+                return None
+            wishes = Wishes(*self._seal.open(event_id, self._events)["wants"])
+        except SealBroken:
+            return None
+        return wishes if wishes.since > self._wished_at else None
+
+    def _note(self) -> None:
+        if self._seal is None or not self._streams or self.revision < _EVENT_IDS_SINCE:
+            return
+        uris = list(self._watched)
+        while True:
+            wants = {"wants": [self._wished_at, self.log_level, uris]}
+            event_id = self._seal.seal(wants, self._events, ID_SECONDS)
+            if len(event_id) <= MAX_ID:
+                self._streams[-1].note(event_id)
+                return
+            # Another gateway learns of those that were watched first, as far as a header has room.
+            uris = uris[: len(uris) * 3 // 4]
+
+    @property
+    def _events(self) -> bytes:
+        return b"events " + self.id.encode()
 
     # Questions of servers.
 
@@ -177,6 +242,7 @@ class Session:
             stream.end()
 
     def end(self) -> None:
+        self.is_over = True
         asked, self._asked = self._asked, {}
         for answer in asked.values():
             answer(None, Refusal(INTERNAL_ERROR, "the client has ended its session"))
@@ -228,7 +294,7 @@ class Sessions:
         """Open a session. None if there are too many and none can be ended, or after `close`."""
         if self._is_closed:
             return None
-        return self._add(Session(self._new_id(view, owner, handshake), view, owner, handshake))
+        return self._add(Session(self._new_id(view, owner, handshake), view, owner, handshake, seal=self._seal))
 
     def _add(self, session: Session) -> Session | None:
         owner = session.owner
@@ -269,7 +335,8 @@ class Sessions:
         facts = self._sealed(identifier)
         if facts is None or (facts["of"], facts["at"]) != (_name_of(owner), _place_of(view)):
             return None
-        session = self._add(Session(identifier, view, owner, Handshake(*facts["with"]), is_continued=True))
+        handshake = Handshake(*facts["with"])
+        session = self._add(Session(identifier, view, owner, handshake, is_continued=True, seal=self._seal))
         if session is None:
             raise RequestRefused(NOT_SENT, "the gateway takes no further sessions now", status=503)
         return session

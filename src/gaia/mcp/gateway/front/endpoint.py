@@ -21,6 +21,7 @@ from gaia.mcp.gateway.front.http_reply import HttpReply, HttpStream, KeepAlive
 from gaia.mcp.gateway.messages import ClientMessage, RequestRefused, decode_message, encode_error, member
 from gaia.mcp.gateway.methods.dispatch import dispatch, require_unused, take_message
 from gaia.mcp.gateway.methods.opening import handshake_of
+from gaia.mcp.gateway.methods.subscriptions import resume
 from gaia.mcp.gateway.operations.pages import HEALTH, READY, OperationPages
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.gateway_answers import NOT_SENT
@@ -32,6 +33,7 @@ from gaia.serving.responses import JSON, HttpRequest, Responder, refuse
 PATH = "/mcp"
 
 _SESSION = b"mcp-session-id"
+_LAST_EVENT = b"last-event-id"
 
 _RETRY = ((b"retry-after", str(RETRY_SECONDS).encode()),)
 
@@ -242,6 +244,8 @@ class Endpoint:
             stream.on_over = over
             if not session.open_stream(stream):
                 stream.end()
+            elif (event_id := http.headers.get(_LAST_EVENT)) is not None:
+                resume(session, event_id.decode("latin-1"))
 
 
 def _takes(headers: Mapping[bytes, bytes], media_type: bytes) -> bool:

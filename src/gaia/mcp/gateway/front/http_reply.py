@@ -118,6 +118,10 @@ class HttpStream:
         elif not self._is_over:
             self._responder.send(_event(message))
 
+    def note(self, event_id: str) -> None:
+        if self._responder.unsent < MAX_UNSENT:
+            self._responder.send(b"id: %b\ndata:\n\n" % event_id.encode())
+
     def keep_alive(self) -> None:
         if self._responder.unsent < MAX_UNSENT:
             self._responder.send(_COMMENT)

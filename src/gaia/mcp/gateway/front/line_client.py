@@ -38,6 +38,9 @@ class _LineReply:
     def forget(self) -> None:
         """Does nothing: all requests share the connection."""
 
+    def note(self, event_id: str) -> None:
+        """Does nothing: the client cannot go on at another gateway."""
+
     def end(self) -> None:
         """Does nothing: the stream ends with the connection."""
 

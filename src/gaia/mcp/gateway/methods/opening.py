@@ -10,7 +10,7 @@ import orjson
 from gaia import __version__
 from gaia.mcp.client.features import LOG_LEVELS
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
-from gaia.mcp.gateway.clients.sessions import Handshake
+from gaia.mcp.gateway.clients.sessions import Handshake, Session
 from gaia.mcp.gateway.messages import EMPTY_RESULT, META, Params, RequestRefused, member
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
@@ -111,8 +111,13 @@ def set_level(request: PendingRequest) -> None:
     assert session is not None, "it is a request of the handshake era"
     if level not in LOG_LEVELS:
         raise RequestRefused(INVALID_PARAMS, f"level: has to be one of {', '.join(LOG_LEVELS)}")
+    want_level(session, level)
+    session.wished()
+    request.succeed(EMPTY_RESULT)
+
+
+def want_level(session: Session, level: str) -> None:
     session.log_level = level
     # Servers get the most detailed level that any client wants. Each client receives only messages of its own level.
-    for server in request.view.servers():
+    for server in session.view.servers():
         server.want_log_level(level)
-    request.succeed(EMPTY_RESULT)

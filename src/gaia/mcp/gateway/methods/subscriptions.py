@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +13,13 @@ import msgspec
 from gaia.mcp.errors import MCPError, Overloaded, SessionLost
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
+from gaia.mcp.gateway.clients.sessions import Session
+from gaia.mcp.gateway.instances.handles import ClientOwner
 from gaia.mcp.gateway.messages import EMPTY_RESULT, RequestRefused, member
+from gaia.mcp.gateway.methods.opening import want_level
 from gaia.mcp.gateway.methods.relaying import fail
 from gaia.mcp.gateway.views.notifier import MAX_WATCHED, Audience
-from gaia.mcp.gateway.views.upstream_servers import Kind
+from gaia.mcp.gateway.views.upstream_servers import Kind, UpstreamServer
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.eras import SUBSCRIPTION_ID
 from gaia.mcp.protocol.messages import INVALID_PARAMS
@@ -127,6 +131,7 @@ def subscribe(request: PendingRequest) -> None:
         if server is None:
             raise RequestRefused(INVALID_PARAMS, f"No server tells changes of the resource {uri}")
         if error is None:
+            session.watched(uri, is_watched=True)
             request.succeed(EMPTY_RESULT)
         else:
             fail(request, server, error)
@@ -135,9 +140,42 @@ def subscribe(request: PendingRequest) -> None:
 
 
 def unsubscribe(request: PendingRequest) -> None:
-    assert request.session is not None, "it is a request of the handshake era"
-    request.view.changes.unwatch(request.session, request.text("uri"))
+    uri, session = request.text("uri"), request.session
+    assert session is not None, "it is a request of the handshake era"
+    request.view.changes.unwatch(session, uri)
+    session.watched(uri, is_watched=False)
     request.succeed(EMPTY_RESULT)
+
+
+def resume(session: Session, event_id: str) -> None:
+    """Tell a session what it was told of at another gateway, which has sent the event with this id.
+
+    A resource is not watched in a process of the session itself, because that process is not here.
+    """
+    wishes, view = session.wishes_of(event_id), session.view
+    if wishes is None:
+        return
+    if wishes.log_level is not None:
+        want_level(session, wishes.log_level)
+
+    def watch(uri: str) -> None:
+        server = _teller(view, uri)
+        if session.is_over or server is None or server.instances_kind == "per-session":
+            return
+        owner = None if server.instances_kind == "shared" else ClientOwner(session.identity)
+
+        def done(error: MCPError | None) -> None:
+            if error is None:
+                session.watched(uri, is_watched=True)
+
+        with contextlib.suppress(Overloaded):
+            view.changes.watch(session, server.process_of(owner), uri, done)
+
+    def known() -> None:
+        for uri in wishes.uris:
+            watch(uri)
+
+    view.when_resources_known(known)
 
 
 def _watch(
@@ -149,8 +187,7 @@ def _watch(
     """
 
     def known() -> None:
-        servers = request.view.servers_of_resource(uri)
-        server = next((one for one in servers if (one.capabilities.get("resources") or {}).get("subscribe")), None)
+        server = _teller(request.view, uri)
         if server is None:
             done(None, None)
             return
@@ -163,3 +200,9 @@ def _watch(
             request.view.changes.watch(audience, client, uri, functools.partial(done, server.name))
 
     request.view.when_resources_known(later(request, known))
+
+
+def _teller(view: View, uri: str) -> UpstreamServer | None:
+    """The server that reports changes of a resource."""
+    servers = view.servers_of_resource(uri)
+    return next((one for one in servers if (one.capabilities.get("resources") or {}).get("subscribe")), None)
