@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from tests.unit.mcp.gateway.front.test_endpoint import ACCEPT, CALL_HEADERS, Htt
 from tests.waiting import PATIENCE
 
 Headers = dict[bytes, bytes]
-KEY = b"k" * 32
+KEY, OLD = b"k" * 32, "2025-06-18"
 
 
 def echo(text: str) -> str:
@@ -30,13 +30,23 @@ def hello(context: MCPContext) -> str:
     return str(context.elicit("Who?", {"type": "object", "properties": {}})["action"])
 
 
+class Member(Http):
+    """One of the gateways, and its server."""
+
+    def __init__(self, gateway: Gateway, server: FakeServer) -> None:
+        super().__init__(gateway)
+        self.server = server
+
+
 @contextlib.asynccontextmanager
-async def two(key: bytes | None = KEY, **entry: Any) -> AsyncIterator[tuple[Http, Http]]:
+async def two(key: bytes | None = KEY, **entry: Any) -> AsyncIterator[tuple[Member, Member]]:
     async with contextlib.AsyncExitStack() as stack:
         found = []
         for name in ("gw1", "gw2"):
-            server = {**FakeServer("a", tools=[echo, hello], protocol="2025-11-25"), **entry}
-            found.append(Http(await stack.enter_async_context(Gateway({"a": server}, name=name, state_key=key))))
+            resources = {f"x:{number}": "" for number in (1, 2, 3)}
+            server = FakeServer("a", tools=[echo, hello], resources=resources, protocol="2025-11-25")
+            gateway = Gateway({"a": {**server, **entry}}, name=name, state_key=key)
+            found.append(Member(await stack.enter_async_context(gateway), server))
         yield found[0], found[1]
 
 
@@ -73,12 +83,96 @@ async def test_without_a_key_it_does_not() -> None:
 
 async def test_changes_come_on_the_stream_that_the_client_opens_there() -> None:
     async with two() as (first, second):
-        session, stream = await first.open(), Response()
-        second.gateway.endpoint.handle(request("GET", {**ACCEPT, **session}), stream)
-        assert stream.status == 200
+        session = await first.open()
+        stream = opened_stream(second, session)
         (there,) = second.gateway._sessions
         there.list_changed("tools")
         assert b"notifications/tools/list_changed" in stream.body
+
+
+def opened_stream(http: Http, session: Headers, event_id: str | None = None) -> Response:
+    stream, last = Response(), {} if event_id is None else {b"last-event-id": event_id.encode()}
+    http.gateway.endpoint.handle(request("GET", {**ACCEPT, **session, **last}), stream)
+    assert stream.status == 200
+    return stream
+
+
+def last_id(stream: Response) -> str:
+    return [line for line in stream.body.decode().splitlines() if line.startswith("id: ")][-1].removeprefix("id: ")
+
+
+async def ask(http: Http, session: Headers, method: str, params: dict[str, Any]) -> Any:
+    return (await http.post({"id": 5, "method": method, "params": params}, session)).json["result"]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def test_what_a_client_wants_to_be_told_of_is_in_the_ids_of_events() -> None:
+    async with two() as (first, second):
+        session = await first.open()
+        assert opened_stream(first, session).body == b"", "there is nothing to remember"
+        stream = opened_stream(first, session)
+        for uri in ("x:1", "x:2", "x:3"):
+            await ask(first, session, "resources/subscribe", {"uri": uri})
+        await ask(first, session, "resources/unsubscribe", {"uri": "x:2"})
+        await ask(first, session, "logging/setLevel", {"level": "warning"})
+        assert stream.body.count(b"\ndata:\n\n") == 5
+
+        assert text_of(await second.post(of_session(), session)) == "hi"
+        there, (known,) = opened_stream(second, session, last_id(stream)), second.gateway._sessions
+        await until(lambda: list(known._watched) == ["x:1", "x:3"])
+        assert known.log_level == "warning"
+        for uri in ("x:2", "x:3"):
+            second.server.resources.update(uri, "new")
+        await until(lambda: b"resources/updated" in there.body)
+        assert b"x:2" not in there.body
+        # It goes on from there, also back to the first gateway.
+        await ask(second, session, "resources/subscribe", {"uri": "x:2"})
+        opened_stream(first, session, last_id(there))
+        await until(lambda: sorted(next(iter(first.gateway._sessions))._watched) == ["x:1", "x:2", "x:3"])
+
+
+async def test_another_id_of_an_event_tells_nothing() -> None:
+    async with two() as (first, second):
+        session, other = await first.open(), await first.open()
+        stream = opened_stream(first, session)
+        await ask(first, session, "resources/subscribe", {"uri": "x:1"})
+        event_id = last_id(stream)
+        for given in (event_id[:-3], "x", "", "é", event_id * 20, session[b"mcp-session-id"].decode()):
+            opened_stream(second, session, given)
+        opened_stream(second, other, event_id)
+        assert [known._watched for known in second.gateway._sessions] == [{}, {}]
+
+
+@pytest.mark.parametrize("instances", ["per-session", "per-client"])
+async def test_a_resource_is_watched_again_in_a_process_that_others_share(instances: str) -> None:
+    async with two(instances=instances) as (first, second):
+        session = await first.open()
+        stream = opened_stream(first, session)
+        await ask(first, session, "resources/subscribe", {"uri": "x:1"})
+        opened_stream(second, session, last_id(stream))
+        (known,) = second.gateway._sessions
+        if instances == "per-client":
+            await until(lambda: list(known._watched) == ["x:1"])
+        assert is_lost(await second.post(of_session(), session)) == (instances == "per-session")
+
+
+async def test_the_id_of_an_event_fits_into_a_header_and_an_old_client_gets_none() -> None:
+    async with two() as (first, _):
+        opened = await first.post({"id": 0, "method": "initialize", "params": {**OPENING, "protocolVersion": OLD}})
+        for session in (await first.open(), {b"mcp-session-id": opened.headers[b"mcp-session-id"]}):
+            stream = opened_stream(first, session)
+            for number in range(300):
+                known = next(iter(reversed(list(first.gateway._sessions))))
+                known.watched(f"x:{number}-{'y' * 100}", is_watched=True)
+            if known.revision == OLD:
+                assert stream.body == b""
+            else:
+                assert 2_500 < len(last_id(stream)) <= 4_096
 
 
 async def test_a_gateway_without_room_says_so_and_does_not_send_the_client_to_initialize() -> None:
