@@ -25,7 +25,7 @@ def test_all_is_the_union_of_the_other_extras() -> None:
     (requirement,) = OPTIONAL["all"]
     found = re.fullmatch(r"gaia-mcp\[([a-z,]+)\]", requirement)
     assert found is not None
-    assert sorted(found[1].split(",")) == sorted(set(OPTIONAL) - {"all", "ray"})
+    assert sorted(found[1].split(",")) == sorted(set(OPTIONAL) - {"all", "kubernetes", "ray"})
 
 
 def test_what_agent_frameworks_pin_is_required_by_extras_of_its_own() -> None:

@@ -31,7 +31,15 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
         "serve": ("mcp>=2.3,<3", *_SERVING),
         "dashboard": (*_SERVING, _SDK),
-        "ray": ("ray>=2.50,<3",),
+        "ray": (
+            "ray>=2.50,<3",
+            "cryptography>=42",
+            "starlette>=0.40",
+            "uvicorn>=0.30,<1",
+            _HTTP,
+            "uvloop>=0.19; sys_platform != 'win32'",
+        ),
+        "kubernetes": ("kubernetes>=29", "cryptography>=42", _HTTP),
         "gateway": (
             *_SERVING,
             "uvloop>=0.19; sys_platform != 'win32'",

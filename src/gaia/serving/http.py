@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import signal
 import socket
+import ssl
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -208,7 +210,7 @@ def _configuration(
     app: App, options: HttpOptions, open_paths: frozenset[str], direct: RequestHandler | None = None
 ) -> uvicorn.Config:
     guard = Guard(options, open_paths)
-    return uvicorn.Config(
+    configuration = uvicorn.Config(
         Cors(options.allow_origins).around(app if direct else _with_health(app)),
         interface="asgi3",
         log_config=None,
@@ -222,6 +224,20 @@ def _configuration(
         # A WebSocket would bypass the guard and the bounds.
         ws="none",
     )
+    if options.certificate is not None:
+        configuration.load()
+        configuration.ssl = _tls(options.certificate)
+    return configuration
+
+
+def _tls(certificate: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # OpenSSL reads keys from files only, and Python has no other way to give it one.
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(certificate)
+        file.flush()
+        context.load_cert_chain(file.name)
+    return context
 
 
 def _url(listener: socket.socket) -> str:

@@ -25,6 +25,8 @@ class HttpOptions:
     """0 takes a free port."""
     token: str | None = field(default=None, repr=False)
     """The token that clients must send as ``Authorization: Bearer …``."""
+    certificate: str | None = field(default=None, repr=False, kw_only=True)
+    """A certificate and its private key as PEM, for TLS; None for plain HTTP."""
     allow_hosts: tuple[str, ...] = ()
     """Host names, without a port, under which clients reach the server, besides the loopback names and `host`; ``*``
     stands for all."""

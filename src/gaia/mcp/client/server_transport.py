@@ -45,7 +45,7 @@ def transport_for(
         return server.in_process.transport(timeout)
     if server.placement is not None:
         argument_vector(server.command or "", server.args)
-        if server.placement.engine != "ray":
+        if server.placement.engine != "ray" or server.placement.most_replicas == 1:
             return _placed_transport(server, server.placement, timeout)
         return PlacedTransport(server.placement, timeout, lambda: _launch_elsewhere(server))
     if server.transport == "stdio":

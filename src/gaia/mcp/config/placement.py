@@ -13,6 +13,7 @@ MAX_PENDING = 1024
 """Limit for one replica: each call that is under way occupies a thread of the actor."""
 
 _MAX_REPLICAS = 1024
+_MAX_PORT = 65535
 _MIN_LEASE, _MAX_LEASE = 1, 3600
 
 
@@ -34,14 +35,18 @@ class Replicas(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
 EngineName = Literal["ray", "ssh", "kubernetes", "process"]
 
 _ENGINES_OF = {
-    "resources": ("ray",),
+    "resources": ("ray", "kubernetes"),
     "num_cpus": ("ray", "kubernetes"),
     "memory": ("ray", "kubernetes"),
     "labels": ("ray", "kubernetes"),
+    "node": ("ray", "kubernetes"),
     "strategy": ("ray",),
     "runtime_env": ("ray",),
     "address": ("ray",),
     "host": ("ssh",),
+    "user": ("ssh",),
+    "port": ("ssh",),
+    "identity_file": ("ssh",),
     "python": ("ssh",),
     "image": ("kubernetes",),
     "namespace": ("kubernetes",),
@@ -64,8 +69,14 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     replicas: int | Replicas = 1
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels that the node must have."""
+    node: str | None = None
+    """The node itself: its name, or for Ray also its address or id."""
     host: str | None = None
     """For ssh: the machine, as the ssh command takes it."""
+    user: str | None = None
+    port: int | None = None
+    identity_file: str | None = None
+    """For ssh; by default these three are as the user's settings of ssh say."""
     python: str = "python3"
     """For ssh: the interpreter there, in whose environment gaia-mcp is installed."""
     image: str | None = None
@@ -117,8 +128,21 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
         needed = _REQUIRED.get(self.engine)
         if needed is not None and not str(getattr(self, needed) or "").strip():
             raise ValueError(f'{needed}: missing; "engine": "{self.engine}" needs it')
-        if (self.host or "").startswith("-"):
-            raise ValueError("host: must not begin with -, because ssh would take it for an option")
+        for key in ("host", "user"):
+            if (getattr(self, key) or "").startswith("-"):
+                raise ValueError(f"{key}: must not begin with -, because ssh would take it for an option")
+        if self.engine == "ssh" and self.lifetime == "detached":
+            raise ValueError(
+                "lifetime: a server over ssh ends with the connection; to share one, run `gaia mcp gateway` there as a "
+                "service, and give its url"
+            )
+        if self.port is not None and not 1 <= self.port <= _MAX_PORT:
+            raise ValueError(f"port: must be from 1 to {_MAX_PORT}, got {self.port}")
+        if (self.address or "").startswith("ray://"):
+            raise ValueError(
+                "address: ray:// is Ray's client server, over which no server can be reached; run the program on a "
+                "machine of the cluster, and give the address of its head, such as 10.0.0.1:6379"
+            )
 
     def _check_number_and_lifetime(self) -> None:
         if type(self.replicas) is int and not 1 <= self.replicas <= _MAX_REPLICAS:

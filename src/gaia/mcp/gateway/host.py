@@ -82,6 +82,7 @@ class Host:
             host=launch.listen,
             port=0,
             token=launch.token,
+            certificate=launch.certificate,
             allow_hosts=("*",),
             max_body=sys.maxsize,
             max_connections=_MAX_CONNECTIONS,

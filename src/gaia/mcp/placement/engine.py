@@ -36,7 +36,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     listen: str = "127.0.0.1"
     """The address to listen at. The port is the host's choice. An engine replaces it if its machines need another."""
     certificate: str | None = None
-    """A certificate and its private key as PEM, for TLS; None for plain HTTP on the loopback interface."""
+    """A certificate and its private key as PEM, for TLS; None for plain HTTP. An engine whose hosts are reached over a
+    network makes one for each start."""
 
     def line(self) -> bytes:
         return msgspec.json.encode(self) + b"\n"
@@ -121,3 +122,12 @@ class Engine(Protocol):
 
     def list(self) -> list[PlacedServer]:
         """The hosts that this engine knows, of all programs that it can see. Raises StartFailed if it cannot tell."""
+
+    def look(self) -> str:
+        """What this program finds there, in words. Raises StartFailed with the reason why no server has a place now."""
+
+    def end(self, host: str) -> bool:
+        """End a host by the id that `list` has shown, whatever programs use it. Returns whether it is gone."""
+
+    def close(self) -> None:
+        """Release what is kept between hosts. The next call gets it again."""

@@ -100,6 +100,11 @@ class HostProcess:
         told = self._redact("\n".join(self._tail))
         raise StartFailed(f"its host ended before it was ready{': ' + told if told else ''}")
 
+    @property
+    def exit_code(self) -> int | None:
+        """That of the process, once it has ended."""
+        return self._process.returncode
+
     def why_ended(self) -> str | None:
         return self._why_ended
 
@@ -241,6 +246,21 @@ class ProcessEngine:
     def list(self) -> list[PlacedServer]:
         """The shared hosts of this user. Files of hosts that have ended are deleted."""
         return list(_listed())
+
+    def look(self) -> str:
+        return f"this machine, {socket.gethostname()}"
+
+    def end(self, host: str) -> bool:
+        for record in (_read(file) for file in _folder().glob("[!.]*.json")):
+            if record is not None and record.address.id == host:
+                psutil.Process(record.address.pid).terminate()
+                with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+                    psutil.Process(record.address.pid).wait(_KILL_SECONDS)
+                return not record.is_running()
+        return True
+
+    def close(self) -> None:
+        """It keeps nothing."""
 
 
 def _listed() -> Iterator[PlacedServer]:

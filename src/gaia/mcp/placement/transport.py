@@ -79,6 +79,9 @@ class PlacedTransport(StandaloneTransport):
         channel.start()
         return channel
 
+    def release(self, owner: object) -> None:  # noqa: ARG002 - one supervisor has it
+        self.engine.close()
+
     def present(self, channel: Channel) -> None:
         assert isinstance(channel, PlacedChannel), "this transport has opened it"
         self._presented = channel

@@ -1,0 +1,321 @@
+"""`RayEngine`: hosts on the nodes of a Ray cluster. Ray decides where one runs, and tells when its node is lost.
+
+One process of this program is in the cluster, for all servers that it has there, see `ray_process`. It joins the
+cluster that the program itself has joined with ``ray.init``, else that of ``RAY_ADDRESS``, else the placement's
+``address``. It must run on a machine of the cluster: over ``ray://`` no host can be reached.
+
+An actor owns each host, with the resources, labels, node and ``runtimeEnv`` of the placement; a shared one is a
+detached actor with a name. The host's settings, with all secrets, go to the actor as an argument of a call, which Ray
+shows to nobody. On the network they are as safe as Ray's own messages: use Ray's TLS (``RAY_USE_TLS=1`` with its
+certificates) and its token authentication (``RAY_AUTH_MODE=token``), on all nodes and in the environment of this
+program. Calls do not go through Ray: a host on another machine has a certificate of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gaia.mcp.config.placement import Placement
+from gaia.mcp.errors import ConfigError, StartFailed
+from gaia.mcp.placement.certificate import make_certificate
+from gaia.mcp.placement.engine import Address, Launch, PlacedServer
+from gaia.runtime.extras import missing
+from gaia.runtime.locks import Latch, reentrant_lock
+from gaia.runtime.log import get_logger
+from gaia.runtime.threads import EngineThread
+
+logger = get_logger(__name__)
+
+_NO_CLUSTER = (
+    "there is no Ray cluster to place it on: start one with 'ray start --head', and set RAY_ADDRESS to the address "
+    'that it prints, or give that as "address" of the placement'
+)
+_REACH_SECONDS = 5.0
+_JOIN_SECONDS = 30.0
+_ANSWER_SECONDS = 30.0
+_LEAVE_SECONDS = 5.0
+_PROGRAM = Path(__file__).with_name("ray_process.py")
+
+
+class RayEngine:
+    """See `Engine`."""
+
+    def __init__(self, placement: Placement) -> None:
+        """Raises ConfigError if Ray is missing."""
+        for package in ("ray", "cryptography"):
+            if (absent := missing("ray", package)) is not None:
+                raise ConfigError(f"a server on a Ray cluster needs {absent}")
+        self._placement = placement
+        self._member: _Member | None = None
+
+    def start(self, launch: Launch, on_ended: Callable[[str], None]) -> _RayHost:
+        placement, demand = self._placement, self._placement.demand
+        unique = "shared" if launch.is_shared else secrets.token_hex(6)
+        name = launch.shared_name or launch.name
+        options: dict[str, Any] = {
+            "name": f"{name}#{unique}",
+            "num_cpus": demand.pop("CPU", 0),
+            "num_gpus": demand.pop("GPU", 0),
+            # Ray begins with a random node for each actor that needs nothing, and spreads none of them then.
+            "memory": int(demand.pop("memory", placement.strategy == "spread" and not demand)),
+            "resources": demand,
+            "scheduling_strategy": "SPREAD" if placement.strategy == "spread" else "DEFAULT",
+            "label_selector": placement.labels or None,
+            "runtime_env": placement.runtime_env,
+            "node": placement.node,
+        }
+        about = {"name": name, "is_shared": launch.is_shared, "started_by": launch.started_by}
+        # The actor keeps the host, so the host ends with its standard input.
+        launch = msgspec.structs.replace(launch, certificate=make_certificate(), is_shared=False)
+        return _RayHost(self._joined(), options, launch, about, self._placement.demand, on_ended)
+
+    def list(self) -> list[PlacedServer]:
+        return msgspec.convert(self._joined().ask("list")["servers"], list[PlacedServer])
+
+    def look(self) -> str:
+        found = self._joined().ask("look", demand=self._placement.demand)
+        if found["reason"]:
+            raise StartFailed(found["reason"])
+        return f"{found['nodes']} nodes, Ray {found['version']}"
+
+    def end(self, host: str) -> bool:
+        return bool(self._joined().ask("end", actor=host, grace=_LEAVE_SECONDS)["stopped"])
+
+    def close(self) -> None:
+        with _joining:
+            member, self._member = self._member, None
+            if member is not None:
+                member.users -= 1
+                if not member.users and not member.ended.is_open:
+                    member.leave()
+
+    def _joined(self) -> _Member:
+        with _joining:
+            address = _address(self._placement.address)
+            if self._member is None or self._member.ended.is_open or self._member.address != address:
+                self.close()
+                present = _members.get(address)
+                if present is None or present.ended.is_open or present.owner != os.getpid():
+                    present = _members[address] = _Member(address)
+                present.users += 1
+                self._member = present
+            return self._member
+
+
+class _RayHost:
+    """A host below an actor. See `Placed`."""
+
+    def __init__(
+        self,
+        member: _Member,
+        options: dict[str, Any],
+        launch: Launch,
+        about: dict[str, Any],
+        demand: dict[str, float],
+        on_ended: Callable[[str], None],
+    ) -> None:
+        self._member = member
+        self._demand = demand
+        self._why_ended: str | None = None
+        self._is_shared = about["is_shared"]
+        self._is_stopping = False
+        self._on_ended = on_ended
+        launched = json.loads(launch.line())
+        self._started = member.begin("start", self._tell, options=options, launch=launched, about=about)
+        self.after_fork = member.after_fork
+
+    def wait(self, timeout: float) -> Address:
+        answer = self._member.result(self._started, timeout)
+        if answer is None:
+            # Ray would have the actor wait for a place for ever.
+            reason = self._stop(0.0).get("reason")
+            raise StartFailed(reason or f"Ray has not started its host within {timeout:g} s")
+        if (problem := answer.get("problem")) is not None:
+            self._why_ended = problem
+            raise StartFailed(f"on the Ray cluster at {self._member.address}: {problem}")
+        host = f"[{answer['ip']}]" if ":" in answer["ip"] else answer["ip"]
+        return Address(
+            url=f"{'http' if answer['certificate'] is None else 'https'}://{host}:{answer['port']}",
+            node=answer["node"],
+            node_id=answer["nodeId"],
+            id=answer["actor"],
+            pid=answer["pid"],
+            token=answer["token"],
+            certificate=answer["certificate"],
+        )
+
+    def why_ended(self) -> str | None:
+        return self._why_ended
+
+    def stop(self, grace: float) -> bool:
+        if self._why_ended is not None:
+            return True
+        if self._is_shared:
+            # It ends with the lease of its last owner.
+            return False
+        with contextlib.suppress(StartFailed):
+            self._stop(grace)
+        return self._why_ended is not None
+
+    def _stop(self, grace: float) -> dict[str, Any]:
+        self._is_stopping = True
+        answer = self._member.ask("stop", host=self._started, grace=grace, demand=self._demand)
+        if answer["stopped"]:
+            self._why_ended = "was stopped"
+        return answer
+
+    def _tell(self, why: str) -> None:
+        self._why_ended = f"ended: {why}"
+        if not self._is_stopping:
+            self._on_ended(self._why_ended)
+
+
+class _Member:
+    """The process of this program that is in the cluster. Thread-safe."""
+
+    def __init__(self, address: str) -> None:
+        """Join. Raises StartFailed."""
+        self.address = address
+        self.users = 0
+        self.owner = os.getpid()
+        self.ended = Latch()
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, tuple[Latch, dict[str, Any]]] = {0: (Latch(), {})}
+        self._later: dict[int, Callable[[str], None]] = {}
+        self._writing = reentrant_lock()
+        try:
+            _reach(address)
+            # A file, because Ray's client may write much, or end in the middle of a line.
+            self._noise = tempfile.TemporaryFile()  # noqa: SIM115 - `_read` closes it
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(_PROGRAM), address],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._noise,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise StartFailed(_not_joined(address, str(error))) from error
+        assert self._process.stdin is not None and self._process.stdout is not None, "they are pipes"  # noqa: PT018
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._reader = EngineThread(self._read, "mcp-ray")
+        self._reader.start()
+        answer = self.result(0, _JOIN_SECONDS)
+        if answer is None or "problem" in answer:
+            self.leave()
+            raise StartFailed(_not_joined(address, (answer or {}).get("problem", f"no answer in {_JOIN_SECONDS:g} s")))
+
+    def begin(self, operation: str, on_later: Callable[[str], None] | None = None, **arguments: Any) -> int:
+        """Send a request. Returns its number, for `result`."""
+        number = next(self._numbers)
+        self._answers[number] = (Latch(), {})
+        if on_later is not None:
+            self._later[number] = on_later
+        line = json.dumps({"id": number, "op": operation, **arguments}).encode() + b"\n"
+        with self._writing, contextlib.suppress(OSError, ValueError):
+            # What is wrong is told by `_read`.
+            self._stdin.write(line)
+            self._stdin.flush()
+        return number
+
+    def result(self, number: int, timeout: float) -> dict[str, Any] | None:
+        """The answer to a request, asked for once; None if there is none within `timeout` seconds."""
+        latch, answer = self._answers[number]
+        is_there = latch.wait(timeout)
+        self._answers.pop(number, None)
+        return answer if is_there else None
+
+    def ask(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Raises StartFailed with the problem."""
+        answer = self.result(self.begin(operation, **arguments), arguments.get("grace", 0.0) + _ANSWER_SECONDS)
+        if answer is None or "problem" in answer:
+            raise StartFailed((answer or {}).get("problem", f"the Ray cluster at {self.address} does not answer"))
+        return answer
+
+    def leave(self) -> None:
+        """End the process, and with it the hosts that are not shared."""
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+        if not self.ended.wait(_LEAVE_SECONDS):
+            self._process.kill()
+        self._reader.join(_LEAVE_SECONDS)
+
+    def after_fork(self) -> None:
+        for pipe in (self._stdin, self._stdout):
+            with contextlib.suppress(OSError):
+                os.close(pipe.fileno())
+
+    def _read(self) -> None:
+        for line in self._stdout:
+            message = json.loads(line)
+            number = message.pop("id", 0)
+            if "ended" in message:
+                if (on_later := self._later.pop(number, None)) is not None:
+                    on_later(message["ended"])
+            elif (waiting := self._answers.get(number)) is not None:
+                waiting[1].update(message)
+                waiting[0].open()
+        self._process.wait()
+        self.ended.open()
+        self._stdout.close()
+        words = self._last_words()
+        logger.debug("ray_client_ended", address=self.address, words=words)
+        for latch, answer in list(self._answers.values()):
+            if not latch.is_open:
+                answer["problem"] = words
+                latch.open()
+
+    def _last_words(self) -> str:
+        with self._noise as noise:
+            noise.seek(0)
+            lines = noise.read().decode(errors="replace").strip().splitlines()
+        return f"Ray's client has ended: {lines[-1]}" if lines else "Ray's client has ended"
+
+
+_joining = reentrant_lock()
+"""One thread joins a cluster, and the others wait for it. Owns `_members` and the numbers of their users."""
+_members: dict[str, _Member] = {}
+
+
+def _address(configured: str | None) -> str:
+    """The cluster's address. Raises StartFailed if there is none."""
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        return str(ray.get_runtime_context().gcs_address)
+    address = os.environ.get("RAY_ADDRESS") or configured
+    if address is None:
+        raise StartFailed(_NO_CLUSTER)
+    if address.startswith("ray://"):
+        raise StartFailed(
+            f"{address} is an address of Ray's client server, over which no server can be reached: run the program on "
+            "a machine of the cluster, and give the address of its head, such as 10.0.0.1:6379"
+        )
+    return address
+
+
+def _not_joined(address: str, problem: str) -> str:
+    # The variable comes before what the placement says, and may be an old one.
+    where = f"{address} (RAY_ADDRESS)" if address == os.environ.get("RAY_ADDRESS") else address
+    return (
+        f"the Ray cluster at {where} cannot be joined: {problem}; 'ray start --head' starts one, and prints its address"
+    )
+
+
+def _reach(address: str) -> None:
+    """Raise OSError if nothing is there: Ray would try for a long time."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
