@@ -32,7 +32,7 @@ from gaia.telemetry.content import ContentPolicy
 
 _DURATIONS = ("health_interval", "health_timeout", "probe_timeout", "max_timeout", "question_timeout", "drain_timeout")
 _OPTIONAL_DURATIONS = ("idle_stop", "start_timeout")
-_START_SECONDS = 60.0
+START_SECONDS = 60.0
 _STEP_THREADS = 4
 _JOIN_SECONDS = 2.0
 
@@ -145,7 +145,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def in_effect(self, timeout: float) -> ClientOptions:
         """These options with all times of a start, for a server whose calls may take `timeout` seconds."""
-        seconds = max(_START_SECONDS, timeout) if self.start_timeout is None else self.start_timeout
+        seconds = max(START_SECONDS, timeout) if self.start_timeout is None else self.start_timeout
         # A server of the handshake era that ignores the probe must have time left to answer `initialize`.
         return msgspec.structs.replace(self, start_timeout=seconds, probe_timeout=min(self.probe_timeout, seconds / 2))
 

@@ -13,11 +13,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gaia import __version__
 from gaia.mcp.authorization.config import AuthConfig, NoLogin, OnAuthorization
 from gaia.mcp.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.authorization.endpoint_policy import is_loopback
-from gaia.mcp.client.client_options import common_fields
+from gaia.mcp.client.client_options import START_SECONDS, common_fields
 from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.config.config_variables import expand, secrets, variables_in
 from gaia.mcp.config.placement import Placement
@@ -141,9 +140,8 @@ def _placed_transport(server: ServerConfig, placement: Placement, timeout: float
     from gaia.mcp.placement.engines import engine_for
     from gaia.mcp.placement.transport import PlacedTransport
 
-    return PlacedTransport(
-        timeout, server.max_pending, server.start_timeout or timeout, engine_for(placement), lambda: _launch_of(server)
-    )
+    start_timeout = server.start_timeout or max(timeout, START_SECONDS)
+    return PlacedTransport(lambda: engine_for(placement), lambda: _launch_of(server), timeout, start_timeout)
 
 
 def _launch_of(server: ServerConfig) -> HostLaunch:
@@ -156,7 +154,6 @@ def _launch_of(server: ServerConfig) -> HostLaunch:
     values = msgspec.structs.replace(expand(server, os.environ), args=args, env=env, output_validation="off")
     entry = {key: value for key, value in msgspec.to_builtins(values).items() if key in _OF_HOST and value is not None}
     return HostLaunch(
-        version=__version__,
         name=server.name,
         entry=entry,
         secrets=secrets_,

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 
 import msgspec
+import psutil
 
 from gaia import __version__
 from gaia.mcp.errors import ServerUnavailable
@@ -26,6 +27,7 @@ from gaia.mcp.placement.engine import Launch, Ready
 from gaia.mcp.placement.lease import LEASE_PATH, OWNER, Beat, HostState, Owners, fingerprints
 from gaia.mcp.protocol.gateway_answers import NOT_SENT, details_of
 from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.transports import fork_server
 from gaia.mcp.transports.base import InProcessServer
 from gaia.mcp.transports.sandbox import Sandbox
 from gaia.mcp.transports.stdio import StdioTransport
@@ -154,6 +156,7 @@ class Host:
             restarts=status.restarts,
             owners=self._owners.count(now),
             clock=now,
+            memory=_memory(status.pid),
         )
 
     # The beginning and the end.
@@ -186,7 +189,9 @@ class Host:
         if self._owners.have_left(now):
             self._end()
         else:
-            asyncio.get_running_loop().call_later(max(0.01, self._owners.until - now), self._watch)
+            # The first beat brings the end of the lease forward.
+            pause = min(max(0.01, self._owners.until - now), self._launch.lease)
+            asyncio.get_running_loop().call_later(pause, self._watch)
 
     def _end(self) -> None:
         if not self._is_ending:
@@ -196,6 +201,16 @@ class Host:
     def _stopping(self) -> None:
         self.gateway.drain()
         self.gateway.give_up()
+
+
+def _memory(pid: int | None) -> int | None:
+    if pid is None:
+        return None
+    try:
+        server = psutil.Process(pid)
+        return sum(one.memory_info().rss for one in (server, *server.children(recursive=True)))
+    except psutil.Error:
+        return None
 
 
 def _answer(ready: Ready) -> None:
@@ -228,6 +243,8 @@ def main() -> None:
         return
     if not launch.is_shared:
         threading.Thread(target=_end_with_input, name="mcp-host-input", daemon=True).start()
+    # The engine reads to the end of this pipe: then no process of the server is left, however this one has ended.
+    fork_server.inherited.append(os.dup(1))
     Host(launch).run()
 
 

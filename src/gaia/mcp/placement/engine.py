@@ -11,11 +11,13 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gaia import __version__
+
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a host is told at its start, as one line of JSON on its standard input: it holds secrets."""
 
-    version: str
+    version: str = __version__
     """Of the program's gaia-mcp. A host of another version refuses to start."""
     name: str
     """Of the server, as the program calls it."""

@@ -141,6 +141,10 @@ class HostProcess:
         self._settled.open()
         # The host writes nothing any more.
         code = self._process.wait()
+        with contextlib.suppress(OSError, ValueError):
+            # Whatever ends the server's processes after a sudden end of the host has the other end of the pipe.
+            while self._stdout.read(_LINE_BYTES):
+                pass
         self._stdout.close()
         self._why_ended = f"ended with its host, which {ending_of(code)}"
         self._ended.open()
@@ -172,30 +176,39 @@ class _SharedHost:
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
+        self._is_stopped = False
         self._file = _folder() / f"{quote(launch.shared_name or launch.name, safe='')}.json"
+        self._process: HostProcess | None = None
         self._record: _Record | None = None
 
     def wait(self, timeout: float) -> Address:
         try:
-            with json_file.locked(self._file, timeout) as target:
-                record = _read(target)
-                if record is None:
-                    record = self._started(timeout)
-                    json_file.write(target, msgspec.to_builtins(record))
-        except ConfigError as error:
-            raise StartFailed(f"on {socket.gethostname()}: {error.message}") from error
-        self._record = record
-        return record.address
+            return self._wait(time.monotonic() + timeout)
+        except (ConfigError, StartFailed, psutil.Error) as error:
+            raise StartFailed(f"on {socket.gethostname()}: {error}") from error
+
+    def _wait(self, until: float) -> Address:
+        while not self._is_stopped:
+            try:
+                with json_file.locked(self._file, _POLL_SECONDS) as target:
+                    record = _read(target)
+                    if record is None:
+                        record = self._started(until - time.monotonic())
+                        json_file.write(target, msgspec.to_builtins(record))
+                    self._record = record
+                return record.address
+            except ConfigError:
+                # Another program starts the host.
+                if time.monotonic() >= until:
+                    raise
+        raise StartFailed("it was stopped meanwhile")
 
     def _started(self, timeout: float) -> _Record:
         launch = self._launch
         process = HostProcess(HOST_COMMAND, launch, environment=_environment(launch), is_detached=True)
-        try:
-            ready = process.wait(timeout)
-            started = psutil.Process(ready.pid).create_time()
-        except (StartFailed, psutil.Error) as error:
-            raise StartFailed(f"on {socket.gethostname()}: {error}") from error
-        process.stop(_KILL_SECONDS)
+        self._process = process
+        ready = process.wait(timeout)
+        started = psutil.Process(ready.pid).create_time()
         return _Record(
             address=_address(launch, ready),
             started=started,
@@ -208,12 +221,18 @@ class _SharedHost:
         return None if record is None or record.is_running() else "ended with its host"
 
     def stop(self, grace: float) -> bool:
-        """Wait for its end: other programs may use it, so only their leases end it."""
+        self._is_stopped = True
         record, until = self._record, time.monotonic() + grace
-        while record is not None and record.is_running():
+        if record is None:
+            return self._process is None or self._process.stop(0.0)
+        while record.is_running():
             if time.monotonic() >= until:
-                return False
+                with contextlib.suppress(psutil.Error):
+                    psutil.Process(record.address.pid).kill()
+                return not record.is_running()
             time.sleep(_POLL_SECONDS)
+        with contextlib.suppress(ConfigError), json_file.locked(self._file, 0.0) as target:
+            _read(target)
         return True
 
     def after_fork(self) -> None:

@@ -2,82 +2,73 @@
 
 from __future__ import annotations
 
-import secrets
 import ssl
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import quote
 
-import msgspec
-
-from gaia.http.connection import HttpConnection
-from gaia.http.errors import HttpClientError
 from gaia.http.io_thread import Signal
 from gaia.http.request import HttpSettings
-from gaia.http.url import Proxies, Url
+from gaia.http.url import Url
 from gaia.mcp.errors import MCPError
 from gaia.mcp.placement.engine import Address, Engine, Launch, Placed
-from gaia.mcp.placement.lease import FIRST_SECONDS, LEASE_PATH, OWNER, Beat, HostState, fingerprints
+from gaia.mcp.placement.heartbeat import Heartbeat
+from gaia.mcp.placement.lease import FIRST_SECONDS, HostState
 from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Frame, Outgoing
-from gaia.mcp.transports.base import PlacementStatus, StandaloneTransport, open_channels
+from gaia.mcp.transports.base import ChannelTransport, PlacementStatus, open_channels
 from gaia.mcp.transports.http import HttpTransport
 from gaia.mcp.transports.http.channel import HttpChannel
+from gaia.runtime.clock import require_seconds
 from gaia.runtime.locks import Latch, reentrant_lock
-from gaia.runtime.log import get_logger
 from gaia.runtime.redaction import Redactor
 from gaia.runtime.threads import EngineThread
 
-logger = get_logger(__name__)
-
-_BEATS_PER_LEASE = 3
-_FIRST_PAUSE = 0.1
-"""Seconds between attempts to reach a host that has just started."""
-_LEAVE_SECONDS = 1.0
+_POLL_SECONDS = 0.1
+_LEAVE_SECONDS = 1.5
+_END_SECONDS = 3.0
+"""How long a host takes to end its server after the server's own grace period."""
 _JOIN_SECONDS = 10.0
 
 
-class PlacedTransport(StandaloneTransport):
-    """Starts a server on another machine, whenever it is opened."""
+class PlacedTransport(ChannelTransport):
+    """Starts a server on another machine, whenever it is opened. Used by `MCPClient` only."""
 
     network_transport = "tcp"
 
     def __init__(
-        self, timeout: float, max_pending: int, start_timeout: float, engine: Engine, launch: Callable[[], Launch]
+        self, engine: Callable[[], Engine], launch: Callable[[], Launch], timeout: float, start_timeout: float
     ) -> None:
-        """`launch` is called at each start, and raises ConfigError. `start_timeout` is in seconds."""
-        super().__init__(timeout, max_pending)
+        """`launch` is called at each start, and raises ConfigError. Times are in seconds; ValueError if they are not.
+
+        `start_timeout` is for the start of the host and its server. `engine` is called on another thread.
+        """
+        require_seconds("timeout", timeout)
+        self.timeout = timeout
         self.start_timeout = start_timeout
         self.engine = engine
         self.launch = launch
-        self.max_pending = max_pending
-        self._hosts = 0
         self._presented: PlacedChannel | None = None
         self._lock = reentrant_lock()
         self._uncertain: dict[Placed, float] = {}
-        """Hosts that may still run, each with the time after which their lease has ended. `_lock` owns it."""
-
-    @property
-    def _label(self) -> str:
-        return "placed"
+        """Hosts that may still run, each with the time when its lease has ended. `_lock` owns it."""
 
     @property
     def network(self) -> dict[str, str | int]:
         known: dict[str, str | int] = {**super().network, "network.protocol.name": "http"}
         address = None if self._presented is None else self._presented.address
-        if address is None:
-            return known
-        url = Url.parse(address.url)
-        return {
-            **known, "server.address": url.host, "server.port": url.port, "gaia.mcp.placement.node": address.node
-        }  # fmt: skip
+        if address is not None:
+            url = Url.parse(address.url)
+            known |= {"server.address": url.host, "server.port": url.port, "gaia.mcp.placement.node": address.node}
+        return known
 
     def open(self, listener: ChannelListener, name: str) -> PlacedChannel:
-        channel = PlacedChannel(self, self.launch(), listener, name)
-        self._channel = channel
-        channel.start()
-        return channel
+        return PlacedChannel(self, self.launch(), listener, name)
+
+    def opens_later(self, channel: Channel, then: Callable[[], object]) -> bool:
+        assert isinstance(channel, PlacedChannel), "this transport has opened it"
+        return channel.opens_later(then)
 
     def release(self, owner: object) -> None:  # noqa: ARG002 - one supervisor has it
         self.engine.close()
@@ -103,96 +94,117 @@ class PlacedTransport(StandaloneTransport):
     # Fencing.
 
     def left_uncertain(self, placed: Placed, until: float) -> None:
-        """`placed` may run until then: a new host is started only after that, or when it has certainly ended."""
+        """`placed` may run until then: the next host is started only after that, or when it has certainly ended."""
         with self._lock:
             self._uncertain[placed] = until
 
-    def wait_for_end(self, channel: PlacedChannel) -> None:
-        """Wait until no earlier host runs any more, or `channel` is closed."""
-        while not channel.closed.is_open:
+    def wait_for_ends(self, is_closed: Latch) -> None:
+        """Wait until no earlier host runs any more, or the channel that waits is closed."""
+        while not is_closed.is_open:
             with self._lock:
-                waited = dict(self._uncertain)
-            for placed, until in waited.items():
-                if time.monotonic() >= until or placed.why_ended() is not None or placed.stop(0.0):
-                    with self._lock:
-                        self._uncertain.pop(placed, None)
-            if not waited:
+                self._uncertain = {
+                    placed: until
+                    for placed, until in self._uncertain.items()
+                    if time.monotonic() < until and placed.why_ended() is None
+                }
+                waited = list(self._uncertain)
+            ended = [placed.stop(0.0) for placed in waited]
+            if all(ended):
                 return
-            channel.closed.wait(_FIRST_PAUSE)
+            is_closed.wait(_POLL_SECONDS)
+
+    # See `MCPTransport`.
+
+    def connect(self) -> bool:
+        _refuse()
+
+    def disconnect(self) -> None:
+        """Does nothing: it is never connected."""
+
+    def send_request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:  # noqa: ARG002
+        _refuse()
+
+    def is_connected(self) -> bool:
+        return False
+
+
+def _refuse() -> NoReturn:
+    raise RuntimeError("a placed server is used with MCPClient or MCPClientManager")
 
 
 class PlacedChannel:
-    """See `gaia.mcp.rpc.channel.Channel`. Messages wait until the host has answered the first beats."""
+    """See `gaia.mcp.rpc.channel.Channel`, and `heartbeat.Reaction`. Nothing is sent before it is open."""
 
     def __init__(self, transport: PlacedTransport, launch: Launch, listener: ChannelListener, name: str) -> None:
+        """Begin to start a host."""
         self.is_forked = False
         self.address: Address | None = None
-        self.state: HostState | None = None
-        """The last answer of the host; None before the first one."""
-        self.closed = Latch()
         self.redact = Redactor([launch.token, *launch.secrets])
         self._transport = transport
         self._launch = launch
         self._listener = listener
         self._name = name
-        self._owner = secrets.token_hex(16)
-        self._starter = EngineThread(
-            self._start, f"mcp-{name}-placing", lambda: self._end("cannot be placed: an error")
-        )
+        self._closed = Latch()
         self._lock = reentrant_lock()
         """Owns everything below."""
-        self._inner: HttpChannel | None = None
-        self._held: list[Outgoing] | None = []
-        self._negotiated: NegotiatedProtocol | None = None
-        self._placed: Placed | None = None
+        self._on_open: Callable[[], object] | None = None
+        self._is_open = False
         self._ending: Ending | None = None
-        self._leaving: Signal | None = None
-        self._left = Latch()
-        self._answered_at = 0.0
+        self._placed: Placed | None = None
         self._fence = 0.0
-        """When the lease of the host ends, as far as this program has extended it."""
+        """When a host that has never heard of this program has ended."""
+        self._inner: HttpChannel | None = None
+        self._heartbeat: Heartbeat | None = None
+        self._leaving: Signal | None = None
+        self._answered = Latch()
+        """Opened when the present host has answered or is lost."""
         open_channels.add(self)
-
-    def start(self) -> None:
+        self._starter = EngineThread(self._start, f"mcp-{name}-placing", lambda: self._end("cannot be placed"))
         self._starter.start()
+
+    def opens_later(self, then: Callable[[], object]) -> bool:
+        """See `ChannelTransport.opens_later`."""
+        with self._lock:
+            self._on_open = then
+            return not self._is_open
+
+    @property
+    def state(self) -> HostState | None:
+        """The last answer of the host; None before the first one."""
+        heartbeat = self._heartbeat
+        return None if heartbeat is None else heartbeat.state
 
     # See `Channel`.
 
     @property
     def pid(self) -> int | None:
-        return None if self.state is None else self.state.pid
+        state = self.state
+        return None if state is None else state.pid
 
     @property
     def session_id(self) -> str | None:
-        return None if self._inner is None else self._inner.session_id
-
-    def is_alive(self) -> bool:
-        return not self.is_forked and not self.closed.is_open and self.ending(0.0) is None
+        inner = self._inner
+        return None if inner is None else inner.session_id
 
     def send(self, item: Outgoing) -> bool:
-        with self._lock:
-            if self._held is not None:
-                self._held.append(item)
-                return len(self._held) <= self._transport.max_pending
-            inner = self._inner
+        inner = self._inner
         return inner is None or inner.send(item)
 
     def cancel(self, notice: Frame) -> None:
-        if self._held is None and self._inner is not None:
-            self._inner.cancel(notice)
+        if (inner := self._inner) is not None:
+            inner.cancel(notice)
 
     def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
-        with self._lock:
-            self._negotiated = negotiated
-            inner = self._inner
-        if inner is not None:
+        if (inner := self._inner) is not None:
             inner.set_protocol_version(negotiated)
 
     def ending(self, wait: float) -> Ending | None:
-        return self._ending or (None if self._inner is None else self._inner.ending(wait))
+        inner = self._inner
+        return self._ending or (inner.ending(wait) if self._is_open and inner is not None else None)
 
     def memory(self) -> int | None:
-        return None if self.state is None else self.state.memory
+        state = self.state
+        return None if state is None else state.memory
 
     def stop_writing(self) -> bool:
         return False
@@ -201,20 +213,28 @@ class PlacedChannel:
         if self.is_forked:
             return Ending()
         with self._lock:
-            self.closed.open()
-            self._held = None
-            inner, placed, leaving = self._inner, self._placed, self._leaving
+            self._closed.open()
+            inner, placed, heartbeat, leaving = self._inner, self._placed, self._heartbeat, self._leaving
+        self._answered.open()
+        if heartbeat is not None and leaving is not None and grace > 0 and self._ending is None:
+            leaving.set()
+            heartbeat.left.wait(_LEAVE_SECONDS)
+        was_last = not self._launch.is_shared or (heartbeat is not None and heartbeat.was_last)
         if inner is not None:
-            if leaving is not None and grace > 0 and self._ending is None:
-                leaving.set()
-                self._left.wait(_LEAVE_SECONDS)
-            inner.close(grace if self._launch.is_shared else 0.0)
-        if placed is not None and not placed.stop(grace):
-            self._transport.left_uncertain(placed, self._fence)
+            # The session of a host that ends needs no end of its own.
+            inner.close(0.0 if was_last else grace)
+        if placed is not None and was_last:
+            # A host that does not answer does not end by itself, either.
+            self._stop(placed, grace + _END_SECONDS if grace > 0 and self._ending is None else 0.0)
         if self._starter.ident is not None:
             self._starter.join(_JOIN_SECONDS)
         open_channels.discard(self)
         return self.ending(0.0) or Ending(cause="was left")
+
+    def _stop(self, placed: Placed, grace: float) -> None:
+        if not placed.stop(grace):
+            heartbeat = self._heartbeat
+            self._transport.left_uncertain(placed, self._fence if heartbeat is None else heartbeat.fence or self._fence)
 
     def after_fork(self) -> None:
         self.is_forked = True
@@ -224,139 +244,95 @@ class PlacedChannel:
     # The start, on a thread of its own.
 
     def _start(self) -> None:
-        transport, until = self._transport, time.monotonic() + self._transport.start_timeout
+        until = time.monotonic() + self._transport.start_timeout
         try:
-            transport.wait_for_end(self)
-            placed = transport.engine.start(self._launch, self._end)
-            self._fence = time.monotonic() + max(FIRST_SECONDS, self._launch.lease)
-            with self._lock:
-                self._placed = placed
-                is_closed = self.closed.is_open
-            if is_closed:
-                # `close` has not seen it.
-                if not placed.stop(0.0):
-                    transport.left_uncertain(placed, self._fence)
-                return
-            self.address = address = placed.wait(max(0.0, until - time.monotonic()))
-            self._open(address)
+            while not self._closed.is_open and self._ending is None and not self._is_open:
+                self._transport.wait_for_ends(self._closed)
+                self._place(until)
         except MCPError as error:
             self._end(f"cannot be started {error.message}")
 
-    def _open(self, address: Address) -> None:
-        target = _HostTransport(address, self._name, self._transport.timeout, self._transport.max_pending)
+    def _place(self, until: float) -> None:
+        """Start a host, and wait until it has answered. A shared host may end at that moment."""
+        placed = self._transport.engine().start(self._launch, self._end)
         with self._lock:
-            if self.closed.is_open:
+            self._placed, self._answered = placed, Latch()
+            self._fence = time.monotonic() + max(FIRST_SECONDS, self._launch.lease)
+            is_closed = self._closed.is_open
+        if is_closed:
+            # `close` has not seen it.
+            self._stop(placed, 0.0)
+            return
+        self.address = address = placed.wait(max(0.0, until - time.monotonic()))
+        self.redact = Redactor([address.token, *self._launch.secrets])
+        target = _HostTransport(address, self._launch, self._name, self._transport.timeout)
+        with self._lock:
+            if self._closed.is_open:
                 return
             self._inner = inner = target.open(self._listener, self._name)
             self._leaving = leaving = Signal(inner.io)
-        inner.spawn(self._keep(inner.new_connection(), target.lease_url, leaving))
+            self._heartbeat = heartbeat = Heartbeat(self._launch, address.url, address.token, self, leaving)
+        inner.spawn(heartbeat.run(inner.new_connection()))
+        if not self._answered.wait(max(0.0, until - time.monotonic())):
+            self._end(f"cannot be reached on {address.node}")
+        elif not (self._is_open or self._closed.is_open):
+            inner.close(0.0)
+            self._closed.wait(_POLL_SECONDS)
 
-    def _opened(self) -> None:
-        """The host has answered: send what has waited."""
+    # See `heartbeat.Reaction`.
+
+    def host_answered(self) -> None:
         with self._lock:
-            inner = self._inner
-            if self._held is None or inner is None:
-                return
-            if self._negotiated is not None:
-                inner.set_protocol_version(self._negotiated)
-            for item in self._held:
-                inner.send(item)
-            self._held = None
+            self._is_open = True
+            then = self._on_open
+        self._answered.open()
+        if then is not None:
+            then()
+
+    def host_unreachable(self) -> None:
+        placed = self._placed
+        if not self._is_open and placed is not None and (why := placed.why_ended()) is not None:
+            self.host_lost(why)
+
+    def host_lost(self, cause: str) -> None:
+        heartbeat = self._heartbeat
+        if self._is_open or not self._launch.is_shared or heartbeat is None or heartbeat.is_refused:
+            self._end(cause)
+        self._answered.open()
 
     def _end(self, cause: str) -> None:
         with self._lock:
-            if self.closed.is_open or self._ending is not None:
+            if self._closed.is_open or self._ending is not None:
                 return
             self._ending = Ending(cause=self.redact(cause))
+        self._answered.open()
         self._listener.channel_ended()
-
-    # The lease, on the I/O thread.
-
-    async def _keep(self, connection: HttpConnection, url: Url, leaving: Signal) -> None:
-        """Extend the lease until `leaving`, and then give it up."""
-        lease, failed = self._launch.lease, 0
-        while True:
-            try:
-                is_first = self.state is None
-                await self._beat(connection, url, time.monotonic() + lease / _BEATS_PER_LEASE)
-                failed = 0
-            except (HttpClientError, OSError) as error:
-                failed += 1
-                logger.debug("beat_failed", server=self._name, error=self.redact(str(error)))
-                if self._held is None and failed >= _BEATS_PER_LEASE:
-                    self._end(f"has not answered for {lease:g} s on {self._launch.name}")
-                    return
-            if self._ending is not None:
-                return
-            pause = 0.0 if is_first and not failed else lease / _BEATS_PER_LEASE
-            if self._held is not None and failed:
-                pause = min(pause, _FIRST_PAUSE)
-            if await leaving.within(pause):
-                break
-        try:
-            headers = {OWNER: self._owner}
-            with await connection.request("DELETE", url, headers, deadline=time.monotonic() + _LEAVE_SECONDS):
-                pass
-        except (HttpClientError, OSError) as error:
-            logger.debug("lease_not_left", server=self._name, error=self.redact(str(error)))
-        finally:
-            connection.close()
-            self._left.open()
-
-    async def _beat(self, connection: HttpConnection, url: Url, deadline: float) -> None:
-        state, sent = self.state, time.monotonic()
-        if state is None:
-            beat = Beat(settings=fingerprints(self._launch.entry, self._token))
-        else:
-            beat = Beat(clock=state.clock, since=sent - self._answered_at)
-            self._fence = sent + self._launch.lease
-        headers = {OWNER: self._owner, "Content-Type": "application/json"}
-        body = msgspec.json.encode(beat)
-        with await connection.request("POST", url, headers, body, deadline=deadline) as response:
-            data = await response.read()
-        if response.status == 409:
-            keys = ", ".join(msgspec.json.decode(data, type=list[str]))
-            self._end(f"is shared with other settings; give all programs the same: {keys}")
-        elif response.status != 200:
-            self._end("ended with its host, which has given it up")
-        else:
-            self.state, self._answered_at = msgspec.json.decode(data, type=HostState), time.monotonic()
-            if state is not None:
-                self._opened()
-
-    @property
-    def _token(self) -> str:
-        assert self.address is not None, "the host is ready"
-        return self.address.token
 
 
 class _HostTransport(HttpTransport):
     """The transport to one host: without the proxies of the environment, and with the host's certificate only."""
 
-    def __init__(self, address: Address, name: str, timeout: float, max_pending: int) -> None:
+    def __init__(self, address: Address, launch: Launch, name: str, timeout: float) -> None:
+        url, headers = f"{address.url}/mcp/{quote(name, safe='')}", {"Authorization": f"Bearer {address.token}"}
+        limits = {"max_message_bytes": "maxMessageBytes", "max_pending": "maxPending"}
         super().__init__(
-            f"{address.url}/mcp/{quote(name, safe='')}",
-            {"Authorization": f"Bearer {address.token}"},
+            url,
+            headers,
             timeout,
-            max_pending=max_pending,
+            expand=lambda: (url, headers, launch.secrets),
+            **{name: launch.entry[key] for name, key in limits.items() if key in launch.entry},
         )
-        self._address = address
-        self.lease_url = Url.parse(address.url + LEASE_PATH)
+        self._certificate = address.certificate
 
     def _settings(self, url: str, headers: Any) -> HttpSettings:  # noqa: ARG002 - it has no credentials
+        tls = None
+        if self._certificate is not None:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            tls.check_hostname = False
+            tls.load_verify_locations(cadata=self._certificate)
         return HttpSettings(
             headers={"User-Agent": "gaia-mcp", **headers},
-            tls=_trusting(self._address.certificate),
-            proxies=Proxies(),
+            tls=tls,
             connect_seconds=min(10.0, self.timeout),
             max_bytes=self._max_message_bytes,
         )
-
-
-def _trusting(certificate: str | None) -> ssl.SSLContext | None:
-    if certificate is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.load_verify_locations(cadata=certificate)
-    return context

@@ -140,13 +140,20 @@ class Generation:
         self.maintenance = Maintenance(
             context, run_exchange, self.notifications, self._loop.timers, lambda: handlers.on_hung(self), list_failed
         )
-        run_exchange(
-            open_and_list(context.negotiation, context.identity, list_failed),
-            greeted,
-            lambda error: handlers.on_not_greeted(self, error),
-            timeout=context.start_timeout,
-            late=f"not ready within its startTimeout of {context.start_timeout:g} s",
-        )
+
+        def begin() -> None:
+            if self.maintenance is None:
+                return
+            run_exchange(
+                open_and_list(context.negotiation, context.identity, list_failed),
+                greeted,
+                lambda error: handlers.on_not_greeted(self, error),
+                timeout=context.start_timeout,
+                late=f"not ready within its startTimeout of {context.start_timeout:g} s",
+            )
+
+        if not context.transport.opens_later(self._opened, lambda: self._loop.post(begin)):
+            begin()
 
     @property
     def pid(self) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
@@ -149,6 +149,10 @@ class ChannelTransport(MCPTransport):
         `name` is the server's name, for threads and log lines. Raises `StartFailed` or `ConfigError`, and then leaves
         nothing behind.
         """
+
+    def opens_later(self, channel: Channel, then: Callable[[], object]) -> bool:  # noqa: ARG002 - most are open at once
+        """Whether nothing can be sent on `channel` yet. If so, `then` is called later, on another thread."""
+        return False
 
     def present(self, channel: Channel) -> None:
         """Note that `channel` gets the calls from now on."""

@@ -160,6 +160,10 @@ def can_start_helpers() -> bool:
     return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 
+inherited: list[int] = []
+"""Descriptors that the helpers, and with them the servers, inherit: their last copy is closed when all have ended."""
+
+
 def start_helper(arguments: Sequence[str], stdin: int) -> subprocess.Popen[bytes]:
     """Start a program that ends servers when this process is gone. Its last argument is our id. Raises OSError."""
     with _signals_blocked():
@@ -172,6 +176,7 @@ def start_helper(arguments: Sequence[str], stdin: int) -> subprocess.Popen[bytes
             start_new_session=True,
             # If this host is itself a supervised server, the helper must outlive it and not count as its stray.
             env={name: value for name, value in os.environ.items() if name != MARK_VARIABLE},
+            pass_fds=inherited,
         )
 
 
