@@ -47,8 +47,9 @@ class PlacedTransport(ChannelTransport):
         require_seconds("timeout", timeout)
         self.timeout = timeout
         self.start_timeout = start_timeout
-        self.engine = engine
         self.launch = launch
+        self._new_engine = engine
+        self._engine: Engine | None = None
         self._presented: PlacedChannel | None = None
         self._lock = reentrant_lock()
         self._uncertain: dict[Placed, float] = {}
@@ -70,8 +71,16 @@ class PlacedTransport(ChannelTransport):
         assert isinstance(channel, PlacedChannel), "this transport has opened it"
         return channel.opens_later(then)
 
-    def release(self, owner: object) -> None:  # noqa: ARG002 - one supervisor has it
-        self.engine.close()
+    def engine(self) -> Engine:
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._new_engine()
+            return self._engine
+
+    def release(self, owner: object) -> None:  # noqa: ARG002 - another owner's next start gets it again
+        engine = self._engine
+        if engine is not None:
+            engine.close()
 
     def present(self, channel: Channel) -> None:
         assert isinstance(channel, PlacedChannel), "this transport has opened it"
