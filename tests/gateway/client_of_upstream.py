@@ -34,6 +34,7 @@ class Requester:
 
     key: object = None
     wants_progress = True
+    deadline = None
     log_level: str | None = None
 
     def __init__(

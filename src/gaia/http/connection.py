@@ -80,14 +80,15 @@ class HttpConnection:
         on_sending: Callable[[], None] | None = None,
         on_status: Callable[[int], None] | None = None,
         with_shared: bool = True,
+        added: bytes = b"",
     ) -> Response:
         """Send a request, once, and return the response: a context in which the caller reads the body.
 
         `deadline`, a reading of `time.monotonic`, is for the whole exchange with the body; a callable is called again
         during each wait. `on_sending` is called once there is a connection, right before the first byte, and prevents
         the request by raising; `on_status` receives the status of the response. With `with_shared`, the request has the
-        headers of the settings too, which are for one server. A caller's thread does not connect: it leaves the
-        exchange to the I/O thread.
+        headers of the settings too, which are for one server. `added` are further lines of the head, which differ from
+        request to request. A caller's thread does not connect: it leaves the exchange to the I/O thread.
 
         Raises an `HttpClientError` (`ConnectFailed`, `TimedOut`, `ProtocolBroken`, `TooLong`, or the base class if the
         connection broke), `Interrupted`, the exceptions of `on_sending`, and ValueError for headers that cannot be
@@ -95,7 +96,7 @@ class HttpConnection:
         """
         self._cut = False
         self._deadline = deadline
-        head = self._encoded_head(method, url, headers, body, with_shared)
+        head = self._encoded_head(method, url, headers, body, with_shared, added)
         was_open = self._stream is not None and monotonic() - self._looked_at < _JUST_NOW_SECONDS
         if self._origin != url.origin or not (was_open or self.is_connected):
             await IoThreadOnly()
@@ -163,7 +164,9 @@ class HttpConnection:
         self._origin = url.origin
         self._idle_since = monotonic()
 
-    def _encoded_head(self, method: str, url: Url, headers: Mapping[str, str], body: bytes, with_shared: bool) -> bytes:
+    def _encoded_head(
+        self, method: str, url: Url, headers: Mapping[str, str], body: bytes, with_shared: bool, added: bytes
+    ) -> bytes:
         if (method, url, headers, with_shared) != self._head_key:
             settings = self._settings
             complete = merged({"Host": url.authority}, settings.headers if with_shared else {}, headers)
@@ -179,8 +182,8 @@ class HttpConnection:
         if cookies.has_any and (cookie := cookies.header_for(url)) is not None:
             head += b"Cookie: %b\r\n" % cookie.encode("latin-1")
         if not body and method in _WITHOUT_BODY:
-            return b"%b\r\n" % head
-        return b"%bContent-Length: %d\r\n\r\n" % (head, len(body))
+            return b"%b%b\r\n" % (head, added)
+        return b"%b%bContent-Length: %d\r\n\r\n" % (head, added, len(body))
 
     def _send_now(self, stream: Stream | TlsStream, data: bytes) -> int:
         """Send without waiting. Returns the number of bytes sent."""

@@ -68,22 +68,28 @@ class Caller(Generic[S]):
         on_done: Callable[[Call], None] | None = None,
         on_progress: ProgressSink | None = None,
     ) -> Call:
-        supervisor, timeout = self.supervisor, exchange.options.timeout
-        call_queue = supervisor.call_queue
+        supervisor, timeout, max_timeout = self.supervisor, exchange.options.timeout, exchange.max_timeout
+        call_queue, now = supervisor.call_queue, self._clock.monotonic()
+        if timeout is None:
+            timeout = self.timeout
+        if exchange.deadline is not None:
+            left = max(0.0, exchange.deadline - now)
+            timeout = min(timeout, left)
+            max_timeout = None if max_timeout is None else min(max_timeout, left)
         # If no connection is ready now, the one that takes the call adds the metadata.
         connection = call_queue.ready
         call = Call(
             supervisor.next_id(),
             exchange.method,
             exchange.params,
-            self._clock.monotonic(),
-            self.timeout if timeout is None else timeout,
+            now,
+            timeout,
             repeatable=exchange.repeatable,
             negotiated=NOT_NEGOTIATED if connection is None else connection.negotiated,
             on_done=on_done,
             on_progress=on_progress,
             observer=exchange.observation,
-            max_timeout=exchange.max_timeout,
+            max_timeout=max_timeout,
             tool=exchange.tool,
             route=call_queue,
             owner=exchange.owner,

@@ -158,6 +158,8 @@ class RequestExchange(msgspec.Struct, eq=False):
     observation: Observation | None = None
     """Records the request; None if the process records nothing, and after `end`."""
     check: OutputCheck | None = None
+    deadline: float | None = None
+    """A reading of the clock, from the client of a gateway: each round has at most the time until then."""
     owner: RequestOwner | None = None
     """The client of a gateway that made the request. Its result stays undecoded, in `raw`, as the server sent it."""
 

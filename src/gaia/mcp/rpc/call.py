@@ -169,6 +169,12 @@ class Call(msgspec.Struct, eq=False):
         return self.deadline == math.inf
 
     @property
+    def last_deadline(self) -> float:
+        if self.max_timeout is None:
+            return self.deadline
+        return max(self.deadline, self.now + max(self.max_timeout, self.timeout))
+
+    @property
     def ended(self) -> bool:
         return bool(self._outcome)
 
@@ -236,8 +242,7 @@ class Call(msgspec.Struct, eq=False):
         if self.max_timeout is not None:
             # A thread that waits until the old deadline looks at the new one afterwards. The deadline never moves to an
             # earlier time: while a person is asked, the call has more time than this.
-            deadline = min(now + self.timeout, self.now + max(self.max_timeout, self.timeout))
-            self.deadline = max(self.deadline, deadline)
+            self.deadline = max(self.deadline, min(now + self.timeout, self.last_deadline))
 
     def start(self, deadlines: Deadlines) -> None:
         """Submit the call and return at once. `deadlines` ends the call if it is late."""

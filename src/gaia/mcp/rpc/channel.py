@@ -65,10 +65,15 @@ class Outgoing(Protocol):
     def deadline(self) -> float:
         """A reading of the clock. The answer is not needed after it. Progress may move it to later."""
 
+    @property
+    def last_deadline(self) -> float:
+        """The latest reading to which progress may move the deadline."""
+
     def run_in_caller(self, work: CallerWork) -> bool:
         """Have the calling thread run `work` right after `Channel.send`. False if it does not wait for the answer."""
 
-    def begin_write(self) -> bool: ...
+    def begin_write(self) -> bool:
+        """False if it must not be written any more. A writer does not ask for an item whose deadline has passed."""
 
     def undo_write(self) -> None: ...
 
@@ -84,6 +89,7 @@ class Frame(msgspec.Struct, frozen=True):
     loop: ClassVar[None] = None
     ended: ClassVar[bool] = False
     deadline: ClassVar[float] = math.inf
+    last_deadline: ClassVar[float] = math.inf
 
     def run_in_caller(self, work: CallerWork) -> bool:  # noqa: ARG002 - no thread waits for it
         return False

@@ -7,6 +7,9 @@ writer thread waits for the server to read and writes the rest.
 Waiting messages are written together, about 256 KiB at a time. Messages that such a write did not begin go back into
 the outbox: they were not sent, and their callers can still take them back.
 
+A call whose deadline has passed is not written: the thread that watches the deadline ends it. Deadlines may have passed
+unseen, because this process or the server was stopped for a while.
+
 If tasks of an event loop make several calls in one turn, these are written together at the end of the turn, which wakes
 the server once. A call that comes alone is written at once.
 """
@@ -58,7 +61,7 @@ class PipeWriter:
         max_pending: int,
         on_broken: Callable[[], None],
         reader: PipeReader,
-        now: Callable[[], float] = time.perf_counter,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`on_broken` is called, from any thread, when the server has closed its end. `reader` reads the answers."""
         self._pipe = pipe
@@ -194,7 +197,7 @@ class PipeWriter:
                         else:
                             # A single call needs no joining.
                             item = outbox.popleft()
-                            if not item.begin_write():
+                            if self._now() >= item.deadline or not item.begin_write():
                                 continue
                             data = item.frame
                             batch = [(item, len(data))]
@@ -229,10 +232,10 @@ class PipeWriter:
         batch: list[tuple[Outgoing, int]] = []
         frames: list[bytes] = []
         size = 0
-        outbox = self._outbox
+        outbox, now = self._outbox, self._now()
         while outbox and size < _BATCH_BYTES:
             item = outbox.popleft()
-            if item.begin_write():
+            if now < item.deadline and item.begin_write():
                 frame = item.frame
                 frames.append(frame)
                 batch.append((item, len(frame)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -93,6 +95,7 @@ class Watched:
 
     id: int | None = None
     loop: Turns | None = None
+    deadline = math.inf
 
     def __init__(self, frame: bytes, *, wanted: bool = True) -> None:
         self.frame = frame
@@ -149,8 +152,8 @@ def line(number: int, size: int = 20) -> bytes:
     return b"%d:%b\n" % (number, b"x" * size)
 
 
-def call(identifier: int = 1) -> Call:
-    return Call(identifier, "tools/call", {"name": "echo"}, now=0.0, timeout=30.0)
+def call(identifier: int = 1, timeout: float = 30.0) -> Call:
+    return Call(identifier, "tools/call", {"name": "echo"}, now=time.monotonic(), timeout=timeout)
 
 
 class TestWriting:
@@ -230,6 +233,22 @@ class TestCalls:
         writer.send(Frame(b"next\n"))
         assert pipe.read(5) == b"next\n"
         assert not ended.written
+
+    @pytest.mark.parametrize("others", [0, 1])
+    def test_a_call_whose_deadline_has_passed_is_not_written(self, writer: PipeWriter, pipe: Pipe, others: int) -> None:
+        """Nobody has ended it yet, as after a pause of the whole process."""
+        blocking = Frame(b"x" * (2 * MEGABYTE) + b"\n")
+        writer.send(blocking)
+        late, waiting = call(1, timeout=0.0), [call(2 + each) for each in range(others)]
+        for one in (late, *waiting):
+            assert writer.send(one)
+        last = Frame(b"last\n")
+        expected = blocking.frame + b"".join(each.frame for each in waiting)
+        assert pipe.read(len(expected)) == expected
+        writer.send(last)
+        assert pipe.read(len(last.frame)) == last.frame
+        assert not late.ended
+        assert late.delivery == "not_sent"
 
     def test_a_call_that_ends_while_it_waits_for_the_pipe_is_not_written(self, writer: PipeWriter, pipe: Pipe) -> None:
         large = b"x" * (2 * MEGABYTE) + b"\n"

@@ -86,6 +86,8 @@ class PendingRequest:
     address: str | None = None
     headers: Mapping[bytes, bytes] | None = None
     """Headers of the HTTP request that must agree with the params."""
+    deadline: float | None = None
+    """A reading of the monotonic clock after which the client does not need the answer; None if it is unknown."""
     handle: Handle | None = None
     """The client's handle of its own instances, once an instance has received the request."""
     is_answered: bool = False

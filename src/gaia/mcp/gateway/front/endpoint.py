@@ -26,6 +26,7 @@ from gaia.mcp.gateway.operations.pages import HEALTH, READY, OperationPages
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.gateway_answers import NOT_SENT
 from gaia.mcp.protocol.messages import INVALID_REQUEST
+from gaia.mcp.protocol.remote_deadlines import GatewayClock
 from gaia.serving.guards import Refused
 from gaia.serving.options import DEFAULT_MAX_BODY
 from gaia.serving.responses import JSON, HttpRequest, Responder, refuse
@@ -52,6 +53,7 @@ class Endpoint:
         self._pages = pages
         self._refusals = checks.refusals
         self._shares = checks.shares
+        self.clock = GatewayClock()
         self.access: Access | None = None
         """Finds the client of a request; None if every request may do everything."""
 
@@ -165,10 +167,11 @@ class Endpoint:
                 require_unused(message, session.requests)
             is_stream = session is None and message.method == "subscriptions/listen"
             release = self._shares.take_stream((owner or ANONYMOUS).name, http.address) if is_stream else None
-            reply = HttpReply(responder, self._keep_alive, headers, accepts_messages=accepts_messages)
+            reply = HttpReply(responder, self._keep_alive, self.clock, headers, accepts_messages=accepts_messages)
             request = PendingRequest(
                 message.id, message.method, params, meta, reply, view, session, owner, http.address
             )
+            request.deadline = self.clock.deadline(http.headers)
             responder.on_gone = request.client_gone
             if release is not None:
                 request.after_end(release)

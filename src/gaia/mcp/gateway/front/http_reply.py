@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 
 from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.protocol.remote_deadlines import GatewayClock
 from gaia.serving.guards import Headers
 from gaia.serving.responses import JSON, Responder
 
@@ -47,13 +49,20 @@ def _event(message: bytes) -> bytes:
 class HttpReply:
     """See `Reply`. It becomes an event stream if a message precedes the answer, or if the answer takes long."""
 
-    __slots__ = ("_headers", "_is_open", "_keep_alive", "_responder", "accepts_messages")
+    __slots__ = ("_clock", "_headers", "_is_open", "_keep_alive", "_responder", "accepts_messages")
 
     def __init__(
-        self, responder: Responder, keep_alive: KeepAlive, headers: Headers, *, accepts_messages: bool
+        self,
+        responder: Responder,
+        keep_alive: KeepAlive,
+        clock: GatewayClock,
+        headers: Headers,
+        *,
+        accepts_messages: bool,
     ) -> None:
         self._responder = responder
         self._keep_alive = keep_alive
+        self._clock = clock
         self._headers = headers
         self._is_open = False
         self.accepts_messages = accepts_messages
@@ -70,7 +79,7 @@ class HttpReply:
             self._responder.send(_event(message))
             self._responder.end()
         else:
-            self._responder.finish(status, [*JSON, *self._headers], message)
+            self._responder.finish(status, [*JSON, self._clock.header(monotonic()), *self._headers], message)
 
     def abandon(self) -> None:
         self._keep_alive.replies.pop(self, None)
@@ -94,7 +103,7 @@ class HttpReply:
     def _open(self) -> None:
         if not self._is_open:
             self._is_open = True
-            self._responder.open_stream([*STREAM, *self._headers])
+            self._responder.open_stream([*STREAM, self._clock.header(monotonic()), *self._headers])
 
 
 class HttpStream:

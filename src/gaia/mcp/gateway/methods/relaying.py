@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +14,7 @@ import orjson
 
 from gaia.mcp.errors import (
     CallCancelled,
+    CallTimeout,
     InvalidResponse,
     JsonRpcError,
     MCPError,
@@ -96,25 +97,12 @@ def relay(
     passed = _PassedRequest(request, server.name, target, handle, failed)
     request.on_cancelled = passed.cancelled
 
-    def new_call() -> RelayedCall | None:
-        """The call to start; None if a parked call continues."""
-        process, rounds, method = server.process_of(owner), request.view.rounds, request.method
-        binding = binding_of(server.name, request.identity, method, params) if "requestState" in params else None
-        parked = None if binding is None else rounds.opened(params, binding)
-        if parked is not None:
-            passed.call = parked
-            parked.go_on(params, request, passed.ended)
-            return None
-        passed.call = call = RelayedCall(process, rounds, method, params, request, passed.ended)
-        passed.observation = call.exchange.observation
-        return call
-
     def admitted(admission: Admission) -> None:
         passed.admission = admission
         if admission.waited:
             metrics.instruments.limit_wait_duration.record(admission.waited, passed.labels())
         with passed:
-            if (call := new_call()) is not None:
+            if (call := _new_call(passed, server, owner, params)) is not None:
                 call.start()
 
     def refused(error: MCPError) -> None:
@@ -125,16 +113,37 @@ def relay(
         server.want_log_level(request.log_level)
     checks, client = request.view.checks, request.principal or ANONYMOUS
     limits = checks.limits
-    if checks.audit is not None and (unrecorded := checks.audit.refusal()) is not None:
-        refused(unrecorded)
+    refusal = _late(request) or (None if checks.audit is None else checks.audit.refusal())
+    if refusal is not None:
+        refused(refusal)
     elif limits is None or not limits.concern(client):
         with passed:
-            if (call := new_call()) is not None:
+            if (call := _new_call(passed, server, owner, params)) is not None:
                 call.start()
     else:
         admission = limits.admit(client, server.name, passed.tool, admitted, refused)
         if not passed.is_over:
             passed.admission = admission
+
+
+def _new_call(
+    passed: _PassedRequest, server: UpstreamServer, owner: Hashable, params: dict[str, Any]
+) -> RelayedCall | None:
+    """The call to start; None if a parked call continues. Raises `MCPError`."""
+    request = passed.request
+    # Again, because the call may have waited.
+    if (late := _late(request)) is not None:
+        raise late
+    process, rounds, method = server.process_of(owner), request.view.rounds, request.method
+    binding = binding_of(server.name, request.identity, method, params) if "requestState" in params else None
+    parked = None if binding is None else rounds.opened(params, binding)
+    if parked is not None:
+        passed.call = parked
+        parked.go_on(params, request, passed.ended)
+        return None
+    passed.call = call = RelayedCall(process, rounds, method, params, request, passed.ended)
+    passed.observation = call.exchange.observation
+    return call
 
 
 @dataclass(slots=True, eq=False)
@@ -253,6 +262,14 @@ class _PassedRequest:
         if found is not None:
             return found[1]
         return (None if self.observation is None else self.observation.trace_id) or secrets.token_hex(16)
+
+
+def _late(request: PendingRequest) -> MCPError | None:
+    """The error of a call whose client does not wait any more. The gateway may have stood still meanwhile."""
+    deadline = request.deadline
+    if deadline is None or time.monotonic() < deadline:
+        return None
+    return CallTimeout(f"the gateway came to {request.method} after its deadline, and did not pass it on")
 
 
 def refuse_unknown(request: PendingRequest, what: str, name: str) -> None:

@@ -79,7 +79,7 @@ class RelayedCall(SubmittedRequest):
         if exchange.observation is not None and client.identity:
             exchange.observation.of_client(client.identity)
         super().__init__(process._engine.requests, exchange)
-        exchange.owner = self
+        exchange.owner, exchange.deadline = self, client.deadline
         self.loop = self._work = running_loop_work()
         self.client = client
         """The request that receives the answer. When a parked call continues, the client's next request replaces it."""
@@ -212,6 +212,7 @@ class RelayedCall(SubmittedRequest):
         """Ask a client of the handshake era, and begin the next round when it has answered all questions."""
         requests = required.requests or {}
         answers: dict[str, Any] = {}
+        self.exchange.deadline = None
         self._timer = asyncio.get_running_loop().call_later(
             _QUESTION_SECONDS, self._not_answered, _missing("the client has not answered in time")
         )
@@ -317,6 +318,8 @@ class RelayedCall(SubmittedRequest):
         self._asked_count += 1
         key = str(self._asked_count)
         self._questions[key] = (request, question)
+        # The client has more time from now on, because it has to answer.
+        self.exchange.deadline = None
         self.allow(_QUESTION_SECONDS + self.requests.session.timeout)
         if not self.client.is_stateless:
             self._ask(key)

@@ -64,6 +64,8 @@ class ClientSide(Protocol):
     log_level: str | None
     """The least severe level of log messages that the client wants; None if it wants none."""
     wants_progress: bool
+    deadline: float | None
+    """A reading of the monotonic clock after which the client does not need the answer; None if it is unknown."""
 
     def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
         """Whether the client may call a tool with these annotations (None: not listed). For any thread."""

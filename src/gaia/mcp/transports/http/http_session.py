@@ -14,6 +14,7 @@ from gaia.http.url import Url
 from gaia.http.waits import Exchange
 from gaia.mcp.errors import InvalidResponse, MCPError
 from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, NegotiatedProtocol
+from gaia.mcp.protocol.remote_deadlines import RemoteClock
 from gaia.mcp.protocol.request_headers import RequestHeaders
 from gaia.mcp.rpc.channel import Ending, Outgoing
 from gaia.runtime.threads import DaemonPool
@@ -44,6 +45,8 @@ class HttpSession:
     endpoint: Callable[[], Awaitable[Url]] | None = None
     """Waits for the URL for messages of a server of 2024-11-05, which answers on its own stream."""
 
+    clock: RemoteClock = dataclasses.field(default_factory=RemoteClock, init=False, repr=False)
+    """The server's clock, if the server is a gateway."""
     _post_headers: tuple[NegotiatedProtocol | None, str | None, dict[str, str]] = dataclasses.field(
         default=(None, None, {}), init=False, repr=False
     )

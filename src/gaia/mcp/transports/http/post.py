@@ -196,7 +196,9 @@ class Post:
                 deadline=self._limit,
                 on_sending=self._begin,
                 on_status=self._note_status,
+                added=session.clock.header(self._item.last_deadline),
             )
+            session.clock.note(response.headers, time.monotonic())
             # Not `with`, which costs each call two frames.
             try:
                 target = same_origin_redirect(response, url)
@@ -251,8 +253,11 @@ class Post:
 
     def _begin(self) -> None:
         with self._channel.lock:
-            # An interrupted item's `begin_write` is not called: a closed channel promises that.
-            if self._interrupted or not (self.sent or self._item.begin_write()):
+            # An interrupted item's `begin_write` is not called: a closed channel promises that. A late item is ended by
+            # the thread that watches its deadline.
+            if self._interrupted or time.monotonic() >= self._item.deadline:
+                raise Interrupted
+            if not (self.sent or self._item.begin_write()):
                 raise Interrupted
             if self.sent and not self._refused:
                 raise AnswerLost("the authorization wants to send it again, and the server may have acted on it")

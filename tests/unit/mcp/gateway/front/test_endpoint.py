@@ -3,15 +3,21 @@
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gaia.mcp.gateway import Gateway
-from gaia.mcp.gateway.access.clients_file import add_client
+from gaia.mcp.gateway.access.clients_file import ClientsFile, add_client
+from gaia.mcp.gateway.access.profile import EVERYTHING
+from gaia.mcp.gateway.access.settings import GatewayLimits, Limit
+from gaia.mcp.gateway.methods import relaying
 from gaia.mcp.gateway.views.view import View
+from gaia.mcp.protocol.remote_deadlines import RemoteClock
 from gaia.serving.responses import HttpRequest, ignore
 from gaia.testing import FakeServer
 from tests.gateway.lines import OPENING, STATELESS
@@ -345,3 +351,60 @@ async def test_large_bodies_of_a_client_are_bounded_together(tmp_path: Path) -> 
         page = refusal(request("POST", large, path="/health"), held)
         assert page is not None
         assert page.status == 413, "no token is needed there"
+
+
+async def test_a_call_that_comes_after_its_deadline_is_refused_before_anything_is_done_with_it(tmp_path: Path) -> None:
+    """The audit has a line of it."""
+    server, file = FakeServer("a", tools=[echo]), tmp_path / "audit.jsonl"
+    limits = GatewayLimits(per_tool={"echo": Limit(per_second=0.001, burst=2)}, max_wait=0.01)
+    async with Gateway({"a": server}, clients=ClientsFile(anonymous=EVERYTHING, limits=limits), audit=file) as gateway:
+        client = Http(gateway)
+        remote = RemoteClock()
+        remote.note((await client.post(call("first"), CALL_HEADERS)).headers, time.monotonic())
+        _, _, value = remote.header(time.monotonic()).strip().partition(b": ")
+        late = await client.post(call("late"), {**CALL_HEADERS, b"gaia-deadline": value})
+        error = late.json["error"]
+        assert (error["data"]["errorType"], error["data"]["delivery"]) == ("timeout", "not_sent")
+        assert "after its deadline" in error["message"]
+        assert "result" in (await client.post(call("last"), CALL_HEADERS)).json
+        assert [taken.arguments for taken in server.calls] == [{"text": "first"}, {"text": "last"}]
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(line["outcome"], line["delivery"]) for line in lines] == [
+        ("ok", "answered"),
+        ("timeout", "not_sent"),
+        ("ok", "answered"),
+    ]
+
+
+async def test_a_call_whose_deadline_passes_while_it_waits_for_a_limit_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = FakeServer("a", tools=[echo])
+    server.hang(tool="echo", times=1)
+    limits = GatewayLimits(per_tool={"echo": Limit(concurrent=1)})
+    async with Gateway({"a": server}, clients=ClientsFile(anonymous=EVERYTHING, limits=limits)) as gateway:
+        client, remote = Http(gateway), RemoteClock()
+        remote.note(
+            (
+                await client.post(
+                    {"id": 1, "method": "tools/list", "params": {"_meta": STATELESS}},
+                    {**CALL_HEADERS, b"mcp-method": b"tools/list"},
+                )
+            ).headers,
+            time.monotonic(),
+        )
+        deadline = time.monotonic() + PATIENCE
+        _, _, value = remote.header(deadline).strip().partition(b": ")
+        holds = Response()
+        gateway.endpoint.handle(
+            request("POST", CALL_HEADERS, json.dumps({"jsonrpc": "2.0", **call("first")}).encode()), holds
+        )
+        await asyncio.to_thread(server.wait_for_call)
+        waits = asyncio.create_task(client.post(call("late"), {**CALL_HEADERS, b"gaia-deadline": value}))
+        await asyncio.sleep(0)
+        assert not waits.done()
+        monkeypatch.setattr(relaying, "time", SimpleNamespace(monotonic=lambda: deadline, time=time.time))
+        holds.on_gone()
+        late = await waits
+        assert late.json["error"]["data"]["errorType"] == "timeout"
+        assert [taken.arguments for taken in server.calls] == [{"text": "first"}]

@@ -6,6 +6,7 @@ import pytest
 
 from gaia.mcp.gateway.access.settings import GatewayLimits
 from gaia.mcp.gateway.front.http_reply import MAX_UNSENT, HttpReply, HttpStream, KeepAlive
+from gaia.mcp.protocol.remote_deadlines import GatewayClock
 
 
 class Response:
@@ -32,7 +33,7 @@ class Response:
 
 
 def reply_to(response: Response, keep_alive: KeepAlive, *, accepts_messages: bool = True) -> HttpReply:
-    return HttpReply(response, keep_alive, [], accepts_messages=accepts_messages)
+    return HttpReply(response, keep_alive, GatewayClock(), [], accepts_messages=accepts_messages)
 
 
 def test_an_answer_alone_is_json_and_a_request_that_was_cancelled_has_none() -> None:

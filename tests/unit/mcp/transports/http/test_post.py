@@ -325,7 +325,8 @@ def a_post(item: Any) -> Post:
 
 def a_call() -> Mock:
     frame = b'{"id": 1, "method": "tools/call", "params": {}}'
-    return Mock(spec=Outgoing, id=1, method="tools/call", params={}, ended=False, deadline=math.inf, frame=frame)
+    never = {"deadline": math.inf, "last_deadline": math.inf}
+    return Mock(spec=Outgoing, id=1, method="tools/call", params={}, ended=False, frame=frame, **never)
 
 
 def test_one_that_was_given_up_before_its_turn_is_not_even_asked_whether_it_may_be_sent() -> None:
