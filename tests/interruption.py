@@ -128,13 +128,14 @@ def raise_within(operation: Callable[[], object], place: int, files: tuple[str, 
     frame = inspect.currentframe()
     assert frame is not None
     frame.f_trace_opcodes = True
+    before = sys.gettrace()
     sys.settrace(trace)
     try:
         operation()
     except Raised:
         pass
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
     return where
 
 
