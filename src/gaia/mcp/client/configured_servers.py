@@ -124,8 +124,6 @@ class ConfiguredServers:
         self._replacing: dict[str, threading.Thread] = {}
         self._stops = 0
         """How often `stop` was called. An `apply` that began before the last `stop` starts no more servers."""
-        self._departing: set[MCPClient] = set()
-        """Clients of removed servers that still finish their calls. One thread adds and discards each."""
 
     def load(self, config: MCPConfig, timeout: float | None, *, keep_trying: bool) -> None:
         # From here on, `disconnect_all` finds all of these servers, even before their threads run.
@@ -223,7 +221,7 @@ class ConfiguredServers:
             if name not in entries:
                 # On this thread, so that the next `apply` does not find it.
                 self._take_away(name, client)
-                changes.begin(name, "removed", functools.partial(self._depart, client))
+                changes.begin(name, "removed", functools.partial(self._drain, client))
         for name in self._registry.failed_names() - entries.keys():
             self._registry.forget_failure(name)
         self._note_starters(changes.threads)
@@ -248,31 +246,36 @@ class ConfiguredServers:
     def _change_place(self, name: str, client: MCPClient, make: Callable[[], MCPClient], stops: int) -> str | None:
         """Replace the client with a gap, because the two have different clocks or one is placed on a cluster."""
         self._take_away(name, client)
-        self._depart(client)
+        self._drain(client)
         return self._start(name, make(), stops)
 
+    def remove(self, name: str, client: MCPClient) -> None:
+        """Remove a server from the manager, and stop it."""
+        self._take_away(name, client)
+        self._depart(client, client.disconnect)
+
     def _take_away(self, name: str, client: MCPClient) -> None:
-        """Remove a server from the manager. The caller must call `_depart` next."""
-        self._departing.add(client)
+        """Remove a server from the manager. The caller must call `_drain` or `_depart` next."""
+        self._registry.departing.add(client)
         self._registry.drop(name, client)
         self._registry.forget_failure(name)
 
-    def _depart(self, client: MCPClient) -> None:
+    def _drain(self, client: MCPClient) -> None:
         origin = self._factory.origin_of(client)
+        drain = 0.0 if origin is None else origin.server.drain_timeout
+        self._depart(client, lambda: client.disconnect(drain=drain))
+
+    def _depart(self, client: MCPClient, disconnect: Callable[[], None]) -> None:
         try:
-            client.disconnect(drain=0.0 if origin is None else origin.server.drain_timeout)
+            disconnect()
         finally:
-            self._departing.discard(client)
+            self._registry.departing.discard(client)
             self._readiness.changed()
 
     def stop(self) -> None:
         """Prevent starts by earlier calls of `apply`. Called before all servers are taken away."""
         with self._lock:
             self._stops += 1
-
-    def end_departing(self) -> None:
-        for departing in list(self._departing):
-            departing._engine.request_disconnect()
 
     def join(self) -> None:
         for starter in self._starters:

@@ -149,8 +149,7 @@ class MCPClientManager:
             # An application's configuration class may have only the specification's two parameters.
             self.config.add_server(name, config, **({"save": False} if save is False else {}))
         except BaseException:
-            self._engine.registry.drop(name, client)
-            client.disconnect()
+            self._engine.configured.remove(name, client)
             raise
         return client
 
@@ -167,8 +166,7 @@ class MCPClientManager:
         finally:
             self._engine.registry.forget_failure(name)
             if client is not None:
-                self._engine.registry.drop(name, client)
-                client.disconnect()
+                self._engine.configured.remove(name, client)
         self._engine.readiness.changed()
         if client is None and not exists:
             logger.warning("unknown_server", server=name)
@@ -269,21 +267,25 @@ class MCPClientManager:
         return self._engine.configured.apply(as_config(config), timeout)
 
     def disconnect_all(self) -> None:
-        """Disconnect from all servers, all at once, those still starting included. Errors are logged."""
+        """Disconnect from all servers, all at once; also from those that start, or that another thread removes.
+
+        Errors are logged.
+        """
         self._engine.configured.stop()
-        clients = self._engine.registry.take_all()
-        self._engine.configured.end_departing()
+        registry = self._engine.registry
+        clients = [*registry.take_all().values(), *registry.departing.copy()]
         try:
-            for client in clients.values():
+            for client in clients:
                 client._engine.request_disconnect()
-            for name, client in clients.items():
-                _disconnect(name, client)
+            for client in clients:
+                _disconnect(client)
         except BaseException:
             # A signal handler raised this exception. No other code refers to these clients any more.
-            for client in clients.values():
+            for client in clients:
                 client._engine.request_disconnect()
             raise
-        self._engine.registry.wait_for_starts()
+        registry.departing.difference_update(clients)
+        registry.wait_for_starts()
         self._engine.configured.join()
         self._engine.factory.services.close()
         self._engine.readiness.changed()
@@ -392,8 +394,8 @@ class MCPClientManager:
         return self._engine.listeners.subscribe(listener, self._engine.factory.services.callbacks)
 
 
-def _disconnect(name: str, client: MCPClient) -> None:
+def _disconnect(client: MCPClient) -> None:
     try:
         client.disconnect()
     except Exception as error:  # noqa: BLE001 - one server's trouble must not keep the others from being stopped
-        logger.error("disconnect_failed", server=name, error=exception_text(error))
+        logger.error("disconnect_failed", server=client.name, error=exception_text(error))

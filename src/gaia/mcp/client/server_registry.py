@@ -64,6 +64,8 @@ class ServerRegistry:
         """By client: the failed client whose name it took, which must end before this one starts."""
         self._connecting: dict[MCPClient, _Start] = {}
         """Clients that a thread is connecting, even if they were taken out of `_starting` meanwhile."""
+        self.departing: set[MCPClient] = set()
+        """Clients that were removed, and whose servers may not have ended. `disconnect_all` waits for them."""
         self._changes = 0
         self._routed_changes = 0
         self._offers: dict[str, tuple[MCPTool, ...]] = {}
@@ -189,6 +191,7 @@ class ServerRegistry:
 
     def _abandon(self, name: str, client: MCPClient) -> None:
         """Clean up after an exception that a signal handler may have raised at any line of `connect`."""
+        self.departing.add(client)
         with self._lock:
             joined = self.connected.get(name) is client
             if self._take_out(name, client) and not joined:

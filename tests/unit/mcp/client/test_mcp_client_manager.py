@@ -21,6 +21,7 @@ import pytest
 from gaia.mcp.client import MCPClient, MCPClientManager, manager_engine
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import CallTimeout, ConfigError, JsonRpcError, ServerUnavailable, ToolDenied, UnknownTool
+from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.tools.naming import disambiguated
@@ -31,6 +32,7 @@ from tests.recorder import Recorder
 from tests.servers.answers import received_calls, text
 from tests.servers.processes import is_alive
 from tests.servers.state_file import read_state
+from tests.tracing import Tracing
 from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
@@ -189,6 +191,15 @@ class TestAdding:
         assert manager.list_servers() == []
         assert saved(config_file) == {}
 
+    def test_one_whose_start_was_interrupted_has_ended_after_disconnecting(self, manager: Manager) -> None:
+        client = Mock(**{"connect.side_effect": KeyboardInterrupt})
+        client_class = patch("gaia.mcp.client.mcp_client_manager.MCPClient", **{"from_config.return_value": client})
+        with client_class, pytest.raises(KeyboardInterrupt):
+            manager.add_server("test", NPX)
+        manager.disconnect_all()
+        manager.disconnect_all()
+        client.disconnect.assert_called_once_with()
+
     def test_one_that_cannot_be_saved_is_stopped_again(
         self, fault_server: Server, manager: Manager, config_file: Path
     ) -> None:
@@ -337,6 +348,30 @@ class TestServersThatComeAndGo:
         manager.remove_server("fake")
         assert manager.list_servers() == ["fake"]
         assert saved(config_file) == {"fake": {"command": "next"}}
+
+    def test_disconnecting_waits_for_a_server_that_another_thread_removes(
+        self, in_memory: None, manager: Manager, tracing: Tracing
+    ) -> None:
+        """Or a span of its end would start a callback thread again, after the manager has ended them."""
+        transport: Any = manager.add_server("fake", NPX).transport
+        channel, may_end = transport.channel(), threading.Event()
+        close = channel.close
+
+        def slow(grace: float) -> Ending:
+            assert may_end.wait(PATIENCE)
+            return close(grace)
+
+        channel.close = slow
+        with ThreadPoolExecutor(2) as threads:
+            removed = threads.submit(manager.remove_server, "fake")
+            assert wait_until(lambda: not manager.list_servers())
+            disconnected = threads.submit(manager.disconnect_all)
+            with pytest.raises(TimeoutError):
+                disconnected.result(0.05)
+            may_end.set()
+            removed.result(PATIENCE)
+            disconnected.result(PATIENCE)
+        assert tracing.named("gaia.mcp.close")
 
 
 class TestLoading:
