@@ -1,11 +1,9 @@
 """Hosts and programs that stop for a while, die, or cannot reach each other: at most one server takes calls."""
 
 import contextlib
-import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -21,7 +19,7 @@ import pytest
 import gaia
 from gaia.mcp.client import MCPClient
 from gaia.mcp.placement import process_engine
-from tests.placement.conftest import LEASE, are_gone, placed, processes_of
+from tests.placement.conftest import LEASE, Start, all_of, are_gone, placed, processes_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -127,65 +125,6 @@ def test_a_server_that_is_killed_is_restarted_by_its_host(calling: tuple[MCPClie
     psutil.Process(client.status.pid).kill()
     assert callers.goes_on()
     assert processes_of(client)[0].pid == host
-
-
-PROGRAM = """
-import json, sys
-from gaia.mcp.client import MCPClient
-client = MCPClient.from_config("demo", json.loads(sys.argv[1]))
-assert client.connect(), client.last_error
-for line in sys.stdin:
-    result = client.call_tool("add", {"a": 1, "b": 2}, timeout=20)
-    print(json.dumps([client.status.placement.host_pid, result.is_error]), flush=True)
-client.disconnect()
-"""
-
-
-class Program:
-    """Another program with a placed server."""
-
-    def __init__(self, entry: dict[str, Any]) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, json.dumps(entry)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def call(self) -> list[Any]:
-        """The host of the server, and whether the call has failed."""
-        assert self.process.stdin is not None and self.process.stdout is not None  # noqa: PT018
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        answer: list[Any] = json.loads(self.process.stdout.readline())
-        return answer
-
-    def end(self) -> None:
-        assert self.process.stdin is not None and self.process.stdout is not None  # noqa: PT018
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
-
-
-@pytest.fixture
-def program() -> Iterator[Callable[[dict[str, Any]], Program]]:
-    programs: list[Program] = []
-
-    def start(entry: dict[str, Any]) -> Program:
-        programs.append(Program(entry))
-        return programs[-1]
-
-    yield start
-    for each in programs:
-        each.end()
-
-
-Start = Callable[[dict[str, Any]], Program]
-
-
-def all_of(host: int) -> list[psutil.Process]:
-    process = psutil.Process(host)
-    return [process, *process.children(recursive=True)]
 
 
 def test_a_program_that_was_stopped_gets_another_host(program: Start) -> None:

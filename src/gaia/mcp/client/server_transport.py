@@ -154,13 +154,12 @@ def _launch_of(server: ServerConfig) -> HostLaunch:
     values = msgspec.structs.replace(expand(server, os.environ), args=args, env=env, output_validation="off")
     entry = {key: value for key, value in msgspec.to_builtins(values).items() if key in _OF_HOST and value is not None}
     return HostLaunch(
-        name=server.name,
+        name=placement.name or server.name,
         entry=entry,
         secrets=secrets_,
         token=token_urlsafe(32),
         lease=placement.lease,
         is_shared=placement.is_shared,
-        shared_name=placement.name,
         started_by=_this_program(),
     )
 

@@ -20,7 +20,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     version: str = __version__
     """Of the program's gaia-mcp. A host of another version refuses to start."""
     name: str
-    """Of the server, as the program calls it."""
+    """Of the server, as the program calls it. Programs find a shared host by this name."""
     entry: dict[str, Any]
     """The server's entry, expanded: what the host itself needs of it."""
     secrets: list[str] = []
@@ -31,8 +31,6 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Seconds without a word of any owner, after which the host ends the server."""
     is_shared: bool = False
     """Whether the host outlives the program that has started it."""
-    shared_name: str | None = None
-    """The name by which programs find a shared host."""
     started_by: str = ""
     """The program that starts it, see `PlacedServer`."""
     listen: str = "127.0.0.1"
@@ -117,7 +115,7 @@ class Engine(Protocol):
     def start(self, launch: Launch, on_ended: Callable[[str], None]) -> Placed:
         """Begin to start a host; `Placed.wait` waits for it.
 
-        With `Launch.is_shared`, the host of `Launch.shared_name` is used if it runs. `on_ended` is called at most once,
+        With `Launch.is_shared`, the host of `Launch.name` is used if it runs. `on_ended` is called at most once,
         on any thread, as soon as the engine knows that the host has ended without `stop`; its argument is as for
         `Placed.why_ended`. Raises StartFailed, and ConfigError if the engine cannot be used at all.
         """

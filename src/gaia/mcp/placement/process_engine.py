@@ -27,7 +27,7 @@ from gaia.runtime.threads import EngineThread
 
 HOST_COMMAND = [sys.executable, "-m", "gaia.mcp.gateway.host"]
 
-_DETACH = ["/bin/sh", "-c", '"$@" <&0 &', "sh"]
+_DETACH = ["/bin/sh", "-c", 'exec 3<&0; "$@" <&3 3<&- &', "sh"]
 """Starts a command that is no child of this process, and has its standard input."""
 
 _KILL_SECONDS = 5.0
@@ -143,7 +143,7 @@ class HostProcess:
         code = self._process.wait()
         with contextlib.suppress(OSError, ValueError):
             # Whatever ends the server's processes after a sudden end of the host has the other end of the pipe.
-            while self._stdout.read(_LINE_BYTES):
+            while not self._is_detached and self._stdout.read(_LINE_BYTES):
                 pass
         self._stdout.close()
         self._why_ended = f"ended with its host, which {ending_of(code)}"
@@ -177,7 +177,7 @@ class _SharedHost:
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._is_stopped = False
-        self._file = _folder() / f"{quote(launch.shared_name or launch.name, safe='')}.json"
+        self._file = _folder() / f"{quote(launch.name, safe='')}.json"
         self._process: HostProcess | None = None
         self._record: _Record | None = None
 
@@ -212,7 +212,7 @@ class _SharedHost:
         return _Record(
             address=_address(launch, ready),
             started=started,
-            name=launch.shared_name or launch.name,
+            name=launch.name,
             started_by=launch.started_by,
         )
 

@@ -64,7 +64,7 @@ class RayEngine:
     def start(self, launch: Launch, on_ended: Callable[[str], None]) -> _RayHost:
         placement, demand = self._placement, self._placement.demand
         unique = "shared" if launch.is_shared else secrets.token_hex(6)
-        name = launch.shared_name or launch.name
+        name = launch.name
         options: dict[str, Any] = {
             "name": f"{name}#{unique}",
             "num_cpus": demand.pop("CPU", 0),

@@ -274,7 +274,7 @@ class PlacedChannel:
             return
         self.address = address = placed.wait(max(0.0, until - time.monotonic()))
         self.redact = Redactor([address.token, *self._launch.secrets])
-        target = _HostTransport(address, self._launch, self._name, self._transport.timeout)
+        target = _HostTransport(address, self._launch, self._transport.timeout)
         with self._lock:
             if self._closed.is_open:
                 return
@@ -321,8 +321,8 @@ class PlacedChannel:
 class _HostTransport(HttpTransport):
     """The transport to one host: without the proxies of the environment, and with the host's certificate only."""
 
-    def __init__(self, address: Address, launch: Launch, name: str, timeout: float) -> None:
-        url, headers = f"{address.url}/mcp/{quote(name, safe='')}", {"Authorization": f"Bearer {address.token}"}
+    def __init__(self, address: Address, launch: Launch, timeout: float) -> None:
+        url, headers = f"{address.url}/mcp/{quote(launch.name, safe='')}", {"Authorization": f"Bearer {address.token}"}
         limits = {"max_message_bytes": "maxMessageBytes", "max_pending": "maxPending"}
         super().__init__(
             url,
