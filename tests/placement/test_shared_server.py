@@ -109,6 +109,7 @@ def test_a_shared_host_that_was_stopped_is_replaced_once_it_goes_on(connect: Con
     began = time.monotonic()
     os.kill(processes[0].pid, signal.SIGCONT)
     assert first.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
+    assert time.monotonic() - began < 3
     assert second.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
     assert processes_of(first)[0].pid == processes_of(second)[0].pid != processes[0].pid
     assert are_gone(processes)
