@@ -17,7 +17,7 @@ from opentelemetry.util.types import AttributeValue
 
 from gaia.runtime.locks import WeakObjects
 from gaia.runtime.log import exception_text, get_logger
-from gaia.telemetry.attributes import SERVER_NAME
+from gaia.telemetry.attributes import REPLICA, SERVER_NAME
 
 BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """In seconds. The conventions define them for all their histograms of durations."""
@@ -61,6 +61,10 @@ class Observed(Protocol):
     """A server, which the gauges read on any thread."""
 
     name: str
+
+    @property
+    def replica(self) -> int | None:
+        """Its number, if it is one of several replicas. Calls that wait for any replica are not counted with it."""
 
     @property
     def queued(self) -> int: ...
@@ -140,11 +144,14 @@ class Instruments:
 
 
 def _observations(figure: Callable[[Observed], int], _options: CallbackOptions) -> Iterable[Observation]:
-    total: Counter[str] = Counter()
+    total: Counter[tuple[str, int | None]] = Counter()
     for one in observed.present():
         # Several clients may use the same name.
-        total[one.name] += figure(one)
-    return [Observation(count, {SERVER_NAME: server}) for server, count in total.items()]
+        total[one.name, one.replica] += figure(one)
+    return [
+        Observation(count, {SERVER_NAME: server} if replica is None else {SERVER_NAME: server, REPLICA: replica})
+        for (server, replica), count in total.items()
+    ]
 
 
 instruments = Instruments(api.get_meter("gaia.mcp"))

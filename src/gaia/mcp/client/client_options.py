@@ -18,7 +18,7 @@ from gaia.mcp.protocol.eras import ClientIdentity
 from gaia.mcp.rpc.connection import Recorders
 from gaia.mcp.supervision.callbacks import CallbackGroup, CallbackPool
 from gaia.mcp.supervision.client_features import ClientFeatures, FeatureKeywords
-from gaia.mcp.supervision.context import RecyclingLimits, SupervisionHooks
+from gaia.mcp.supervision.context import RecyclingLimits, SupervisionHooks, check_replicas
 from gaia.mcp.supervision.events import Event
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.server_requests import ServerRequests
@@ -60,6 +60,8 @@ class ClientSettings(TypedDict, total=False):
     drain_timeout: float
     lazy: bool
     idle_stop: float | None
+    replicas: int
+    stateless: bool
 
 
 class ClientKeywords(ClientSettings, FeatureKeywords, total=False):
@@ -136,12 +138,17 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the first use starts the server, if its tools are known from an earlier start."""
     idle_stop: float | None = None
     """How long the server may be without a call before it is stopped; the next call starts it. None: no limit."""
+    replicas: int = 1
+    """How many processes of the server share its calls. More than one needs `stateless`."""
+    stateless: bool = False
+    """Whether the server remembers nothing from one call to the next, so that each call may go to any process of it."""
     features: ClientFeatures = ClientFeatures()
 
     def __post_init__(self) -> None:
         for name in (*_DURATIONS, *_OPTIONAL_DURATIONS):
             if (seconds := getattr(self, name)) is not None or name in _DURATIONS:
                 require_seconds(name, seconds)
+        check_replicas(self.replicas, stateless=self.stateless)
 
     def in_effect(self, timeout: float) -> ClientOptions:
         """These options with all times of a start, for a server whose calls may take `timeout` seconds."""

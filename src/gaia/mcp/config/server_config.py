@@ -12,7 +12,7 @@ from gaia.mcp.config.entry_errors import explained, limits, remark, similar_key,
 from gaia.mcp.config.placement import EngineName, Placement, Replicas
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.protocol.negotiation import PROTOCOL_ALIASES, PROTOCOLS
-from gaia.mcp.supervision.context import RecyclingLimits
+from gaia.mcp.supervision.context import RecyclingLimits, check_replicas
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.transports.base import InProcessServer
 from gaia.mcp.transports.sandbox import Sandbox, memory_bytes
@@ -103,6 +103,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The sandbox of a server with a `command`: none, the default one, or one with these settings."""
     health_interval: float = 30.0
     health_timeout: float = 10.0
+    replicas: int = 1
+    stateless: bool = False
     placement: Placement | None = None
     """Where in a cluster the server runs; None is this machine."""
     max_pending: int = 1024
@@ -167,6 +169,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: must be 1 or more, got {value!r}")
         self.recycling_limits()
+        check_replicas(self.replicas, stateless=self.stateless)
         if PROTOCOL_ALIASES.get(self.protocol, self.protocol) not in PROTOCOLS:
             raise ValueError(f"protocol: must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
 

@@ -56,7 +56,7 @@ class LifecycleSpans:
         With `has_thread`, the supervisor has its own thread. Otherwise `entered` makes the span the current one.
         """
         self._observer = observer
-        self._labels = {names.SERVER_NAME: observer.server}
+        self._labels = observer.labels
         self._executor = executor
         self._has_thread = has_thread
         self._where: Attributes = {}
@@ -243,7 +243,7 @@ class LifecycleSpans:
         revision = self._observer.protocol_version
         if revision is None or revision >= _FIRST_WITHOUT_SESSIONS:
             return
-        attributes = self._observer.common
+        attributes = {**self._observer.common, **self._labels}
         if reason is not None:
             attributes[names.ERROR_TYPE] = reason
         metrics.instruments.session_duration.record(seconds, attributes)
@@ -272,7 +272,7 @@ class StandbySpans:
             step.end("standby_failed", error)
 
     def failed(self, message: str) -> None:
-        metrics.instruments.standby_failures.add(1, {names.SERVER_NAME: self._observer.server})
+        metrics.instruments.standby_failures.add(1, self._observer.labels)
         self.ended(message)
 
 
@@ -292,7 +292,7 @@ class ReplacementSpans:
 
     def replaced(self, generation: int, pid: int | None) -> None:
         assert self._step is not None, "it has begun"
-        labels = {names.SERVER_NAME: self._observer.server, names.REASON: self._reason}
+        labels = {**self._observer.labels, names.REASON: self._reason}
         metrics.instruments.recyclings.add(1, labels)
         self._step.note({names.GENERATION: generation, names.PID: pid})
         self.ended()
@@ -307,7 +307,7 @@ class _Step:
     def __init__(
         self, observer: Observer, what: str, attributes: Attributes, parent: Context, executor: Executor
     ) -> None:
-        attributes = {names.SERVER_NAME: observer.server, **attributes}
+        attributes = {**observer.labels, **attributes}
         self.span = spans.start_internal_span(f"gaia.mcp.{what} {observer.server}", attributes, parent)
         self.context = trace.set_span_in_context(self.span, parent)
         self._executor = executor

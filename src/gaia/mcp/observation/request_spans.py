@@ -58,6 +58,8 @@ class Observer:
         self._protocol_version: str | None = None
         self._descriptions: dict[tuple[str, str | None], _Description] = {}
         """Filled by any thread, and replaced as a whole when the protocol version changes."""
+        self.labels: Attributes = {names.SERVER_NAME: server}
+        """The attributes of what happens to the server itself."""
         self.noting = reentrant_lock()
         """Owns the attributes that the observations keep for the ends of their spans."""
 
@@ -75,6 +77,11 @@ class Observer:
 
     def anew(self) -> Observer:
         return Observer(self.server, self.network, self.policy)
+
+    def of_replica(self, number: int) -> Observer:
+        other = self.anew()
+        other.labels = {**self.labels, names.REPLICA: number}
+        return other
 
     @property
     def protocol_version(self) -> str | None:

@@ -168,6 +168,14 @@ class Connection:
         return sum(not call.is_standing for call in list(self._in_flight.values()))
 
     @property
+    def load(self) -> int:
+        """About `in_flight`, at once."""
+        return len(self._in_flight)
+
+    def has(self, call: Call) -> bool:
+        return call.id in self._in_flight
+
+    @property
     def is_in_use(self) -> bool:
         return bool(self.pins.present()) or self.in_flight > 0
 

@@ -86,6 +86,10 @@ class CallQueue:
         return sum(not call.ended for call in list(self._backlog))
 
     @property
+    def queued(self) -> int:
+        return len(self)
+
+    @property
     def in_flight(self) -> int:
         return sum(connection.in_flight for connection in self._connections)
 
@@ -102,25 +106,39 @@ class CallQueue:
             if connection is not None:
                 if connection.submit(call):
                     return True
-                continue
-            error = self._refusal_of_new() or self._overload()
-            if error is not None:
-                call.finish(error=error)
+            elif self._wait(call):
                 return True
-            if call.ended:
-                return True
-            self._backlog.append(call)
-            if call.ended and self._take_out(call):
-                # The caller has just given the call up, and it must not start a server.
-                return True
-            # The supervisor sets `ready`, or the state, then takes the calls out of the backlog. So either it finds
-            # this call there, or this thread sees the new value.
-            if (self.ready is None and self._refusal_of_new() is None) or not self._take_out(call):
-                break
+
+    def _wait(self, call: Call) -> bool:
+        """Let the call wait, or end it. False if it can be sent by now, and was taken back."""
+        error = self._refusal_of_new() or self._overload()
+        if error is not None:
+            call.finish(error=error)
+            return True
+        if call.ended:
+            return True
+        self._backlog.append(call)
+        if call.ended and self._take_out(call):
+            # The caller has just given the call up, and it must not start a server.
+            return True
+        # The supervisor sets `ready`, or the state, then takes the calls out of the backlog. So either it finds this
+        # call there, or this thread sees the new value.
+        if (self._may_send(call) or self._refusal_of_new() is not None) and self._take_out(call):
+            return False
         if call.observer is not None:
             call.observer.queued()
+        self._want()
+        return True
+
+    def _may_send(self, call: Call) -> bool:  # noqa: ARG002 - a pool looks at the call
+        return self.ready is not None
+
+    def _want(self) -> None:
         if self.state in _CALL_WANTED_STATES:
             self._on_call_waiting()
+
+    def takes(self, call: Call) -> bool:  # noqa: ARG002 - a replica looks at the call
+        """Whether the call may be sent to a connection of this queue. For any thread."""
         return True
 
     def expire(self, call: Call) -> bool:
@@ -241,7 +259,7 @@ class CallQueue:
             try:
                 if not self._may_go_on(call, refusal):
                     continue
-                call.on_done = _both(call.on_done, on_ended)
+                call.on_done = both(call.on_done, on_ended)
                 if call.ended:
                     # The call may have ended before `on_done` was set.
                     continue
@@ -277,8 +295,8 @@ class CallQueue:
     def suspend(self) -> None:
         self.ready = self._connection = None
 
-    def take_back(self, orphans: Iterable[Call], reason: str, *, unauthorized: bool = False) -> bool:
-        """Let the unanswered calls of a lost connection wait for the next one, or end them.
+    def take_back(self, connection: Connection, reason: str, *, unauthorized: bool = False) -> bool:
+        """Close a lost connection, and let its unanswered calls wait for the next one, or end them.
 
         A call that was not written, or may be repeated, waits, before all others. The rest fails with `reason`, or with
         NeedsAuthorization if `unauthorized`. True if any call of the application waited, here or for an answer.
@@ -287,7 +305,7 @@ class CallQueue:
         call: Call | None = None
         had_calls = len(self) > 0
         try:
-            for call in orphans:
+            for call in connection.close():
                 had_calls = had_calls or not (call.bound or call.ended)
                 if self._take_back(call, reason, unauthorized=unauthorized):
                     kept.append(call)
@@ -297,10 +315,19 @@ class CallQueue:
                 if lost is not None:
                     self._crashed(lost, error)
             raise
+        self._refuse_all()
+        return had_calls
+
+    def _refuse_all(self) -> None:
         if self.state not in _WAITING_STATES:
             # They come from a connection that was draining when the server failed.
             self.fail(self._take_all(), self._refusal)
-        return had_calls
+
+    def silenced(self, connection: Connection) -> None:
+        """`connection` can write nothing any more. For any thread.
+
+        Nothing to do: the lifecycle lets the calls that were taken back from it wait until then.
+        """
 
     def _take_back(self, call: Call, reason: str, *, unauthorized: bool) -> bool:
         """False if the call cannot go to the next connection; this has ended it then."""
@@ -367,7 +394,7 @@ class CallQueue:
         )
 
 
-def _both(first: Callable[[Call], None] | None, second: Callable[[Call], None]) -> Callable[[Call], None]:
+def both(first: Callable[[Call], None] | None, second: Callable[[Call], None]) -> Callable[[Call], None]:
     def on_done(call: Call) -> None:
         try:
             if first is not None:

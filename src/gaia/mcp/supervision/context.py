@@ -62,6 +62,20 @@ class RecyclingLimits(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"max_memory: must be at least 16M, got {self.max_memory}")
 
 
+MAX_REPLICAS = 1024
+
+
+def check_replicas(replicas: int, *, stateless: bool) -> None:
+    """Raise ValueError for a number of replicas that a server cannot have."""
+    if type(replicas) is not int or not 1 <= replicas <= MAX_REPLICAS:
+        raise ValueError(f"replicas: must be a whole number from 1 to {MAX_REPLICAS}, got {replicas!r}")
+    if replicas > 1 and not stateless:
+        raise ValueError(
+            'replicas: more than one needs "stateless": true, which says that the server remembers nothing from one '
+            "call to the next"
+        )
+
+
 class SupervisionHooks(Protocol):
     """The supervisor's reports to its client, on the supervisor's thread. Implementations are quick and never raise."""
 
@@ -115,6 +129,8 @@ class SupervisionContext(msgspec.Struct, kw_only=True, eq=False):
     """Whether the server is started only when it is used, provided its tools are known (`hooks.last_known`)."""
     idle_stop: float | None = None
     """How long the server may be without a call before it is stopped until the next call; None: for ever."""
+    replicas: int = 1
+    """How many processes of the server share its calls."""
     hooks: SupervisionHooks
     server_requests: ServerRequests
     clock: Clock

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 from gaia.mcp.errors import CallCancelled, MCPError
 from gaia.mcp.observation.lifecycle_spans import LifecycleSpans
-from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.channel import Ending
+from gaia.mcp.rpc.connection import Connection
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.generation import Generation
 from gaia.mcp.supervision.login import Logins
@@ -85,13 +85,13 @@ class DrainingConnections:
     def _lost(self, generation: Generation, error: MCPError | None) -> None:
         ending = generation.lose(error)
         loss = Loss(error, ending, was_ready=True)
-        self._conclude(generation, ending, lambda calls: self._call_queue.take_back(calls, loss.described()))
+        self._conclude(generation, ending, lambda lost: self._call_queue.take_back(lost, loss.described()))
 
     def end_all(self, error: Callable[[], MCPError]) -> None:
         """End the calls of draining generations with `error`, because the server is stopped. Call `wait` afterwards."""
 
-        def fail(calls: Iterable[Call]) -> None:
-            self._call_queue.fail(calls, error)
+        def fail(lost: Connection) -> None:
+            self._call_queue.fail(lost.close(), error)
 
         self._loop.timers.cancel(Timer.DRAINING)
         draining = list(self._draining)
@@ -102,11 +102,11 @@ class DrainingConnections:
             lambda: run_all(*(partial(self._end_drained, generation, Ending()) for generation in list(self._draining))),
         )
 
-    def _conclude(self, generation: Generation, ending: Ending, on_calls: Callable[[Iterable[Call]], object]) -> None:
-        """End a lost generation; `on_calls` gets its unanswered calls. May be called again."""
+    def _conclude(self, generation: Generation, ending: Ending, end_calls: Callable[[Connection], object]) -> None:
+        """End a lost generation; `end_calls` closes its connection. May be called again."""
         connection = generation.connection
         run_all(
-            lambda: on_calls(connection.close()),
+            lambda: end_calls(connection),
             lambda: self._call_queue.drained(connection),
             lambda: self._context.server_requests.lost(connection),
         )

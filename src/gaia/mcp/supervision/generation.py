@@ -219,6 +219,7 @@ class Generation:
             try:
                 try:
                     if self._channel.stop_writing():
+                        self._call_queue.silenced(self.connection)
                         on_silent()
                 finally:
                     ending = self._close(grace)
@@ -250,6 +251,8 @@ class Generation:
             text, trace = exception_text(error), traceback_text(error)
             logger.error("close_failed", server=self.connection.name, error=text, exception=trace)
             return self._channel.close(0.0)
+        finally:
+            self._call_queue.silenced(self.connection)
 
 
 def _open(context: SupervisionContext, connection: Connection, recorder: Recorder | None) -> Channel:

@@ -161,6 +161,12 @@ class Maintenance:
             self._ready.subscription.change()
             self._add_log_level()
 
+    def subscribe_again(self) -> None:
+        """As `subscriptions_changed`, for a replica: the requests of the handshake era went to another one."""
+        if self._ready is not None:
+            self._ready.subscription.change()
+            self._resubscribe()
+
     def _resubscribe(self) -> None:
         resources, log_level = self._hooks.subscriptions.resources, self._hooks.subscriptions.log_level
         if not self._connection.negotiated.server_may_ask:

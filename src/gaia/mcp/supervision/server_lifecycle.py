@@ -49,12 +49,13 @@ class ServerLifecycle:
         loop: EventLoop,
         on_settled: Callable[[], None],
         on_adopted: Callable[[], None] = lambda: None,
+        new_queue: Callable[..., CallQueue] = CallQueue,
     ) -> None:
         """`on_settled` is called when the first start has succeeded or failed, and may be called again later.
 
-        `on_adopted` is called when `context` has another configuration.
+        `on_adopted` is called when `context` has another configuration. `new_queue` makes the call queue.
         """
-        self.call_queue = CallQueue(
+        self.call_queue = new_queue(
             context.name,
             context.max_pending,
             on_call_waiting=lambda: loop.post(self.call_waiting),
@@ -395,7 +396,7 @@ class ServerLifecycle:
         self.condition.down_reason = self.condition.down_reason or reason
         self._spans.lost(loss.reason, uptime)
         # Callers get their errors before the server is terminated, which can take seconds.
-        had_calls = self.call_queue.take_back(generation.connection.close(), reason, unauthorized=ending.unauthorized)
+        had_calls = self.call_queue.take_back(generation.connection, reason, unauthorized=ending.unauthorized)
         self._context.server_requests.lost(generation.connection)
         # A server that is to be replaced must not stay exited: a thread may wait for the new process.
         loss = msgspec.structs.replace(loss, had_calls=had_calls or self.replacements.is_wanted)

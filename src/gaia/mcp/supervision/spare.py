@@ -182,11 +182,10 @@ class Spare:
         try:
             self._loop.timers.cancel(Timer.STANDBY_HEALTH)
             loss = msgspec.structs.replace(loss, ending=generation.lose(error))
-            asked = generation.connection.close()
             if isinstance(error, CallCancelled):
-                self._call_queue.fail(asked, lambda: error)
+                self._call_queue.fail(generation.connection.close(), lambda: error)
             else:
-                self._call_queue.take_back(asked, loss.described())
+                self._call_queue.take_back(generation.connection, loss.described())
             self._context.server_requests.lost(generation.connection)
         finally:
             self._draining.end(generation, loss)

@@ -57,6 +57,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How many times it became ready again after it had ended."""
     last_error: str | None = None
     """Its last failure; None if there was none."""
+    standby: StandbyStatus | None = None
+    """The process that waits to take over; None if there is none and none is wanted now."""
 
 
 class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,7 +220,7 @@ class Condition:
             pid=self.pid,
             restarts=self.restarts,
             in_flight=self._call_queue.in_flight,
-            queued=len(self._call_queue),
+            queued=self._call_queue.queued,
             tool_count=tool_count,
             last_error=self.last_error,
             retry_in=self.retry_in,

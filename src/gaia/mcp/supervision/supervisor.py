@@ -17,6 +17,7 @@ from typing import Any
 from opentelemetry import context as contexts
 
 from gaia.mcp.errors import MCPError
+from gaia.mcp.supervision.call_queue import CallQueue
 from gaia.mcp.supervision.context import SupervisionContext
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.exchange_runner import CallAnswered
@@ -31,6 +32,7 @@ from gaia.runtime.event_loop import EventLoop, Task
 from gaia.runtime.locks import Latch, WeakObjects
 from gaia.runtime.log import exception_text, get_logger, traceback_text
 from gaia.runtime.threads import EngineThread
+from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics, spans
 
 logger = get_logger(__name__)
@@ -49,7 +51,13 @@ _DROPPED = "its client was dropped"
 class Supervisor:
     """Supervises one server. Public methods and attributes are for any thread."""
 
-    def __init__(self, context: SupervisionContext) -> None:
+    def __init__(
+        self,
+        context: SupervisionContext,
+        new_queue: Callable[..., CallQueue] = CallQueue,
+        on_closed: Callable[[], object] | None = None,
+    ) -> None:
+        """A pool gives its replica a call queue of another kind, and is told when the replica is closed."""
         self.name = context.name
         self.is_forked = False
         """Whether this is a forked child; the thread and the server belong to the parent."""
@@ -63,7 +71,9 @@ class Supervisor:
         self._starting_in: int | None = None
         """The thread that starts the supervisor's thread, and cannot continue before that one runs."""
         self._thread = EngineThread(self._run, f"mcp-{context.name}-supervisor", self._ended)
-        self._lifecycle = ServerLifecycle(context, self._loop, self._settled.open, self._adopted)
+        self._lifecycle = ServerLifecycle(context, self._loop, self._settled.open, self._adopted, new_queue)
+        # Questions between two rounds belong to no connection. Their deadline keeps the thread running.
+        self._on_closed = on_closed or context.server_requests.withdraw_all
         self._context = context
         self._transport = context.transport
         self._clock = context.clock
@@ -77,8 +87,13 @@ class Supervisor:
         return self.call_queue.state
 
     @property
+    def replica(self) -> int | None:
+        number: int | None = self._context.observer.labels.get(names.REPLICA)
+        return number
+
+    @property
     def queued(self) -> int:
-        return len(self.call_queue)
+        return self.call_queue.queued
 
     @property
     def in_flight(self) -> int:
@@ -93,6 +108,16 @@ class Supervisor:
 
         With `keep_trying`, a failed server is tried again, as after a crash, until `stop`.
         """
+        self.begin(keep_trying=keep_trying)
+        self._settled.wait()
+        if self._thread.ident is not None and self._is_over():
+            # Wait for the thread of a failed start, so that nothing is left behind.
+            self._all_done.wait(_JOIN_SECONDS)
+        _flush()
+        return self.state is ServerState.READY or (self.state is ServerState.EXITED and self._context.lazy)
+
+    def begin(self, *, keep_trying: bool) -> None:
+        """Do what `start` does, without waiting."""
         self._lifecycle.requested()
         _running.add(self)
         metrics.observed.add(self)
@@ -111,12 +136,6 @@ class Supervisor:
             self._lifecycle.follow_up.fail(self.condition.last_error)
         finally:
             self._starting_in = None
-        self._settled.wait()
-        if self._thread.ident is not None and self._is_over():
-            # Wait for the thread of a failed start, so that nothing is left behind.
-            self._all_done.wait(_JOIN_SECONDS)
-        _flush()
-        return self.state is ServerState.READY or (self.state is ServerState.EXITED and self._context.lazy)
 
     def wake(self) -> None:
         """Start a server that is at rest, as a call would."""
@@ -212,11 +231,11 @@ class Supervisor:
             connection.notify(method, params)
 
     def subscriptions_changed(self) -> None:
-        self._loop.post(lambda: self._lifecycle.maintain(Maintenance.subscriptions_changed))
+        self.maintain(Maintenance.subscriptions_changed)
 
-    def list_again(self) -> None:
-        """List the tools of a ready server, as if it had announced a change."""
-        self._loop.post(lambda: self._lifecycle.maintain(Maintenance.list_tools))
+    def maintain(self, step: Callable[[Maintenance], object]) -> None:
+        """Have a ready server looked after: such as `Maintenance.list_tools`, as if it had announced a change."""
+        self._loop.post(lambda: self._lifecycle.maintain(step))
 
     # The thread. Everything below runs on it.
 
@@ -249,8 +268,7 @@ class Supervisor:
             self._transport.release(self)
         finally:
             if self.state is ServerState.CLOSED:
-                # Questions between two rounds belong to no connection. Their deadline keeps the thread below running.
-                self._context.server_requests.withdraw_all()
+                self._on_closed()
             self._deadlines.let_go(self)
             self._deadlines.wait_idle()
             _running.discard(self)

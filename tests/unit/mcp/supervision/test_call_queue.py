@@ -178,7 +178,7 @@ class TestConnectionThatClosesMeanwhile:
 
         def close() -> None:
             desk.call_queue.suspend()
-            desk.call_queue.take_back(connection.close(), "it exploded")
+            desk.call_queue.take_back(connection, "it exploded")
 
         class Table(dict[Any, Call]):
             def __setitem__(self, key: Any, call: Call) -> None:
@@ -247,16 +247,15 @@ class TestBacklog:
 class TestTakingBack:
     def lose(self, desk: Desk, connection: Connection) -> bool:
         desk.call_queue.suspend()
-        return desk.call_queue.take_back(connection.close(), "it exploded")
+        return desk.call_queue.take_back(connection, "it exploded")
 
     def test_unwritten_calls_come_before_those_that_wait_already(self, desk: Desk) -> None:
         connection, channel = desk.admit()
         channel.stop_reading()
         first, second = desk.submit(), desk.submit()
-        orphans = list(connection.close())
         desk.call_queue.suspend()
         third = desk.submit()
-        assert desk.call_queue.take_back(orphans, "it exploded")
+        assert desk.call_queue.take_back(connection, "it exploded")
         _, following = desk.admit()
         assert ids(following) == [first.id, second.id, third.id]
 
@@ -290,7 +289,7 @@ class TestTakingBack:
         connection, _ = desk.connection()
         desk.call_queue.move_to(ServerState.RESTARTING, None)
         desk.submit()
-        assert desk.call_queue.take_back(connection.close(), "it exploded")
+        assert desk.call_queue.take_back(connection, "it exploded")
 
 
 class TestTrial:
@@ -387,7 +386,7 @@ def test_each_call_of_many_threads_ends_once_and_is_written_once_whatever_the_wo
         while not all(future.done() for future in submitting):
             connection, channel = desk.admit()
             desk.call_queue.suspend()
-            desk.call_queue.take_back(connection.close(), "it exploded")
+            desk.call_queue.take_back(connection, "it exploded")
             channel.close(0.0)
             written += ids(channel)
             desk.call_queue.move_to(ServerState.RESTARTING, None)
