@@ -110,6 +110,10 @@ class AsyncMCPClient:
         """See `MCPClient.restart`. Goes on if the task is cancelled."""
         return await in_thread(self.sync.restart, keep_trying=keep_trying)
 
+    async def scale(self, replicas: int) -> None:
+        """See `MCPClient.scale`."""
+        await in_thread(self.sync.scale, replicas)
+
     async def disconnect(self, *, drain: float = 0.0) -> None:
         """See `MCPClient.disconnect`. Always completed; a cancellation of the task takes effect after it."""
         await stopping(lambda: self.sync.disconnect(drain=drain))

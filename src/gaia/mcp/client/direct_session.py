@@ -69,6 +69,9 @@ class DirectSession:
     keeps_trying = False
     waits_in_caller = True
 
+    def scale(self, number: int) -> NoReturn:
+        raise NotOffered(f"server {self.name!r} is reached over {type(self.transport).__name__}, and has no replicas")
+
     def pin(self) -> NoReturn:
         raise NotOffered(
             f"server {self.name!r} is reached over {type(self.transport).__name__}, which does not tell one process of "

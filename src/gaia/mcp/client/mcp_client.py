@@ -155,6 +155,15 @@ class MCPClient:
         """
         self._engine.disconnect(drain)
 
+    def scale(self, replicas: int) -> None:
+        """Have this many processes of a server that is `stateless`, until a configuration names another number.
+
+        New processes are started, and others finish their calls and end after `drain_timeout` at the latest: first
+        those that are not ready, last those with open handles of `pinned`. This waits for neither; `status.replicas`
+        and `ReplicaChanged` show them. Raises NotOffered for a server that is not `stateless`, and ValueError.
+        """
+        self._engine.session.scale(replicas)
+
     @property
     def keeps_trying(self) -> bool:
         """Whether the server is started again after a failure, if its restart policy permits; see `connect`."""

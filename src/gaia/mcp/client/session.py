@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from gaia.mcp.client.client_options import ClientSetup, common_fields
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.cluster.transport import PlacedTransport
-from gaia.mcp.errors import MCPError, NotConnected
+from gaia.mcp.errors import ConfigError, MCPError, NotConnected, NotOffered
 from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.requests.caller import Caller, ServerFacts, Supervised
 from gaia.mcp.requests.exchange import RequestSession
-from gaia.mcp.supervision.context import SupervisionContext
+from gaia.mcp.supervision.context import SupervisionContext, check_replicas
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.policy import RestartPolicy
+from gaia.mcp.supervision.pool import Pool
 from gaia.mcp.supervision.status import ServerStatus
 from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.mcp.transports.base import ChannelTransport, PlacementStatus
@@ -162,7 +163,7 @@ class SupervisedSession(Caller[ServerControl]):
             return MCPError(f"server {self._name!r} is placed on a cluster, and cannot be replaced there without a gap")
         while True:
             supervisor = self.supervisor
-            assert isinstance(supervisor, Supervisor), "it was made of such a context"
+            assert isinstance(supervisor, Supervisor | Pool), "it was made of such a context"
             if supervisor.is_running:
                 # The old process's own settings decide how long it may drain.
                 for outcome in supervisor.reconfigure_now(context, self._context.drain_timeout):
@@ -173,6 +174,18 @@ class SupervisedSession(Caller[ServerControl]):
                     self._context.adopt(context)
                     context.hooks.adopted(context)
                     return None
+
+    def scale(self, number: int) -> None:
+        """Have this many replicas, from now on or from the next `connect` on. Raises NotOffered and ValueError."""
+        supervisor, context = self.supervisor, self._context
+        if not isinstance(supervisor, Pool) or not isinstance(context, SupervisionContext):
+            raise NotOffered(
+                f'server {self._name!r} has one process: only one that is "stateless": true can have replicas, because '
+                "each call may go to another process then"
+            )
+        check_replicas(number, stateless=True)
+        context.replicas = number
+        supervisor.scale(number)
 
     def wake(self) -> None:
         self.supervisor.wake()
@@ -300,12 +313,15 @@ def new_session(setup: ClientSetup) -> Session:
         options = setup.options
         protocol = "handshake" if options.protocol == "auto" else options.protocol
         negotiation = Negotiation(protocol, options.probe_timeout)
+        if options.replicas > 1:
+            raise ConfigError(f"replicas: a server that is reached over {type(transport).__name__} cannot have several")
         # The secrets of such a transport are unknown, so nothing is masked.
         setup.observer.redact = str
         return DirectSession(setup.name, transport, setup.identity, negotiation, setup.observer, clock)
     setup.observer.network = transport.network
     context = supervision_context(setup, transport)
-    return SupervisedSession(context, clock, lambda: Supervisor(context))
+    kind = Pool if setup.options.stateless else Supervisor
+    return SupervisedSession(context, clock, lambda: kind(context))
 
 
 def supervision_context(setup: ClientSetup, transport: ChannelTransport) -> SupervisionContext:

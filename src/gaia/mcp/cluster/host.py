@@ -42,6 +42,7 @@ from gaia.mcp.errors import (
     UrlElicitationRequired,
 )
 from gaia.mcp.protocol.exchange import NOT_NEGOTIATED
+from gaia.mcp.supervision.maintenance import Maintenance
 from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.runtime.clock import Clock, SystemClock
 from gaia.runtime.locks import reentrant_lock
@@ -357,7 +358,7 @@ class ServerHost:
     def relist(self, incarnation: str) -> None:
         """Another replica has told that its tools changed."""
         if incarnation in self._users and self._supervisor is not None:
-            self._supervisor.list_again()
+            self._supervisor.maintain(Maintenance.list_tools)
 
     def wake(self, incarnation: str) -> None:
         """Start a server that is at rest."""

@@ -46,6 +46,7 @@ class LoopServer(ABC):
     """
 
     condition: _Facts
+    replica: int | None = None
 
     def __init__(
         self,

@@ -58,6 +58,7 @@ class Observer:
         self._protocol_version: str | None = None
         self._descriptions: dict[tuple[str, str | None], _Description] = {}
         """Filled by any thread, and replaced as a whole when the protocol version changes."""
+        self.replica: int | None = None
         self.labels: Attributes = {names.SERVER_NAME: server}
         """The attributes of what happens to the server itself."""
         self.noting = reentrant_lock()
@@ -80,7 +81,7 @@ class Observer:
 
     def of_replica(self, number: int) -> Observer:
         other = self.anew()
-        other.labels = {**self.labels, names.REPLICA: number}
+        other.replica, other.labels = number, {**self.labels, names.REPLICA: number}
         return other
 
     @property

@@ -69,8 +69,8 @@ class CallQueue:
         self.max_pending = max_pending
         self._on_call_waiting = on_call_waiting
         self._on_expired = on_expired
-        self._has_new_login = has_new_login
-        self._retry_in = retry_in
+        self.has_new_login = has_new_login
+        self.retry_in = retry_in
         self._safe_to_repeat = safe_to_repeat
         # No lock: a caller's thread that is interrupted while it holds one would block the supervisor.
         self.state = ServerState.CREATED
@@ -364,7 +364,7 @@ class CallQueue:
 
     def _refusal_of_new(self) -> MCPError | None:
         error = self._refusal()
-        return None if isinstance(error, NeedsAuthorization) and self._has_new_login() else error
+        return None if isinstance(error, NeedsAuthorization) and self.has_new_login() else error
 
     def _refusal(self) -> MCPError | None:
         state = self.state
@@ -375,7 +375,7 @@ class CallQueue:
         if state is ServerState.NEEDS_AUTHORIZATION:
             return NeedsAuthorization(str(self.reason), status=401, delivery="not_sent")
         if state is ServerState.FAILED:
-            return ServerUnavailable.of(self._server, str(self.reason), self._retry_in())
+            return ServerUnavailable.of(self._server, str(self.reason), self.retry_in())
         return None
 
     def not_ready(self) -> MCPError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gaia.mcp.errors import CallCancelled, NotConnected, SessionLost
+from gaia.mcp.errors import CallCancelled, NotConnected, NotOffered, SessionLost
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import Connection, ConnectionState
 from gaia.mcp.supervision.call_queue import CallQueue, session_lost
@@ -43,6 +43,8 @@ class Pin:
         call.pinned = True
         if self._is_closed:
             call.finish(error=NotConnected("this handle of pinned() is closed; open another one"))
+        elif not self._queue.takes(call):
+            call.finish(error=NotOffered(f"the process of this handle defines the tool {call.tool!r} otherwise"))
         elif not self.ready.submit(call):
             call.finish(error=SessionLost(session_lost(self.ready.name, "it had ended before the call")))
         return True

@@ -129,9 +129,8 @@ class Pool:
     def scale(self, number: int) -> None:
         """Have this many replicas. New ones are started, and others finish their calls; this waits for neither."""
         with self._lock:
-            if self._closing is not None:
+            if self._closing is not None or self.state is ServerState.CREATED:
                 return
-            self._context.replicas = number
             before = len(self.replicas)
             while len(self.replicas) < number:
                 self._add()
@@ -200,15 +199,17 @@ class Pool:
             if next(others, None) is None:
                 release()
 
-        return any([one.abandon(released) for one in running])
+        was_running = [one.abandon(released) for one in running]
+        return any(was_running)
 
     # For the session. All of it is for any thread.
 
     def wake_one(self) -> None:
-        """Start one replica that is at rest, and let those on trial, or without a login, look at the calls."""
+        """Start a replica that is at rest, unless enough start, and let those on trial or without a login look."""
         at_rest = [one for one in self.replicas.values() if one.queue.state is ServerState.EXITED]
         others = [one for one in self.replicas.values() if one.queue.ready is None and one not in at_rest]
-        for one in (*others, *at_rest[:1]):
+        under_way = sum(one.queue.state in _UNDER_WAY for one in others)
+        for one in (*others, *(at_rest[:1] if under_way < max(1, len(self.call_queue)) else ())):
             one.supervisor.wake()
 
     wake = wake_one
@@ -225,7 +226,8 @@ class Pool:
     def replace_now(self, drain: float) -> bool:
         """Replace all replicas that are ready, one after the other."""
         ready = [one for one in self.replicas.values() if one.queue.ready is not None]
-        return bool(ready) and all([one.supervisor.replace_now(drain) for one in ready])
+        replaced = [one.supervisor.replace_now(drain) for one in ready]
+        return bool(ready) and all(replaced)
 
     def reconfigure_now(self, context: SupervisionContext, drain: float) -> list[MCPError | None]:
         """See `Supervisor.reconfigure_now`. One replica tries the configuration; if it fails there, nothing changes."""
@@ -310,7 +312,7 @@ class Pool:
     def happened(self, event: Event) -> None:
         """Something else has happened to a replica."""
         if isinstance(event, Restarted):
-            if event.downtime > 0:
+            if not (event.reason or "").startswith("recycled"):
                 # The server as a whole may have been ready all the time.
                 return
             event = msgspec.structs.replace(event, generation=self.condition.generation)

@@ -1,7 +1,7 @@
 """The call queues of a server with replicas: one for the server, and one for each replica.
 
-`PoolQueue` has the backlog, and gives each call to the ready replica with the fewest calls in flight. `ReplicaQueue` has
-the state and the connections of one replica. It puts the calls that its replica loses into the backlog of the pool.
+`PoolQueue` has the backlog, and gives each call to the ready replica with the fewest calls in flight. `ReplicaQueue`
+has the state and the connections of one replica. It puts the calls that its replica loses into the pool's backlog.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gaia.mcp.supervision.events import ServerState
 class PoolQueue(CallQueue):
     """The calls of a server with replicas. Thread-safe; the pool replaces `queues` and `leaving` as a whole."""
 
-    def __init__(self, server: str, max_pending: int, wake: Callable[[], object], refusal: Refusal) -> None:
+    def __init__(self, server: str, max_pending: int, wake: Callable[[], None], refusal: Refusal) -> None:
         """`wake` is called, from any thread, when a call waits that no ready replica takes."""
         super().__init__(
             server,
@@ -139,7 +139,6 @@ class ReplicaQueue(CallQueue):
         self.next_id = pool.next_id
         self.differing: Collection[str] = ()
         """Tools that this replica defines otherwise than the client knows them. The pool sets it."""
-        self.has_new_login, self.retry_in = self._has_new_login, self._retry_in
         self._pool = pool
         self._backlog = pool._backlog
         self._losing: Connection | None = None

@@ -43,6 +43,8 @@ _RECONFIGURED = "it has another configuration"
 class ServerLifecycle:
     """The life of one server. Belongs to the supervisor's thread, except where a docstring says otherwise."""
 
+    condition: Condition
+
     def __init__(
         self,
         context: SupervisionContext,

@@ -32,7 +32,6 @@ from gaia.runtime.event_loop import EventLoop, Task
 from gaia.runtime.locks import Latch, WeakObjects
 from gaia.runtime.log import exception_text, get_logger, traceback_text
 from gaia.runtime.threads import EngineThread
-from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics, spans
 
 logger = get_logger(__name__)
@@ -88,8 +87,7 @@ class Supervisor:
 
     @property
     def replica(self) -> int | None:
-        number: int | None = self._context.observer.labels.get(names.REPLICA)
-        return number
+        return self._context.observer.replica
 
     @property
     def queued(self) -> int:
