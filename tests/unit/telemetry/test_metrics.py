@@ -15,7 +15,8 @@ from tests.tracing import Metering
 
 
 class Server:
-    def __init__(self, name: str, queued: int = 0, in_flight: int = 0) -> None:
+    def __init__(self, name: str, queued: int = 0, in_flight: int = 0, replica: int | None = None) -> None:
+        self.replica = replica
         self.name = name
         self.queued = queued
         self.in_flight = in_flight
@@ -31,6 +32,13 @@ class TestObserved:
     def observed(self, monkeypatch: pytest.MonkeyPatch) -> WeakObjects[metrics.Observed]:
         monkeypatch.setattr(metrics, "observed", WeakObjects())
         return metrics.observed
+
+    def test_replicas_are_shown_by_themselves(self, observed: WeakObjects[metrics.Observed]) -> None:
+        servers = [Server("time", 3), Server("time", 0, 1, replica=1), Server("time", 0, 2, replica=2)]
+        for server in servers:
+            observed.add(server)
+        found = metrics._observations(lambda one: one.queued + one.in_flight, CallbackOptions())
+        assert {(one.attributes or {}).get("gaia.mcp.replica"): one.value for one in found} == {None: 3, 1: 1, 2: 2}
 
     def test_clients_of_the_same_name_are_added_up(self, observed: WeakObjects[metrics.Observed]) -> None:
         servers = [Server("time", 1), Server("time", 2), Server("git", 4)]
