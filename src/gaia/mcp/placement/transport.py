@@ -11,7 +11,7 @@ from urllib.parse import quote
 from gaia.http.io_thread import Signal
 from gaia.http.request import HttpSettings
 from gaia.http.url import Url
-from gaia.mcp.errors import MCPError
+from gaia.mcp.errors import MCPError, StartFailed
 from gaia.mcp.placement.engine import Address, Engine, Launch, Placed
 from gaia.mcp.placement.heartbeat import Heartbeat
 from gaia.mcp.placement.lease import FIRST_SECONDS, HostState
@@ -50,6 +50,8 @@ class PlacedTransport(ChannelTransport):
         self.launch = launch
         self._new_engine = engine
         self._engine: Engine | None = None
+        self._users: set[object] = set()
+        """Supervisors, and channels that are not closed. `_lock` owns it."""
         self._presented: PlacedChannel | None = None
         self._lock = reentrant_lock()
         self._uncertain: dict[Placed, float] = {}
@@ -65,7 +67,10 @@ class PlacedTransport(ChannelTransport):
         return known
 
     def open(self, listener: ChannelListener, name: str) -> PlacedChannel:
-        return PlacedChannel(self, self.launch(), listener, name)
+        channel = PlacedChannel(self, self.launch(), listener, name)
+        self.prepare(channel)
+        channel.start()
+        return channel
 
     def opens_later(self, channel: Channel, then: Callable[[], object]) -> bool:
         assert isinstance(channel, PlacedChannel), "this transport has opened it"
@@ -77,8 +82,14 @@ class PlacedTransport(ChannelTransport):
                 self._engine = self._new_engine()
             return self._engine
 
-    def release(self, owner: object) -> None:  # noqa: ARG002 - another owner's next start gets it again
-        engine = self._engine
+    def prepare(self, owner: object) -> None:
+        with self._lock:
+            self._users.add(owner)
+
+    def release(self, owner: object) -> None:
+        with self._lock:
+            self._users.discard(owner)
+            engine = None if self._users else self._engine
         if engine is not None:
             engine.close()
 
@@ -145,7 +156,6 @@ class PlacedChannel:
     """See `gaia.mcp.rpc.channel.Channel`, and `heartbeat.Reaction`. Nothing is sent before it is open."""
 
     def __init__(self, transport: PlacedTransport, launch: Launch, listener: ChannelListener, name: str) -> None:
-        """Begin to start a host."""
         self.is_forked = False
         self.address: Address | None = None
         self.redact = Redactor([launch.token, *launch.secrets])
@@ -169,7 +179,14 @@ class PlacedChannel:
         """Opened when the present host has answered or is lost."""
         open_channels.add(self)
         self._starter = EngineThread(self._start, f"mcp-{name}-placing", lambda: self._end("cannot be placed"))
-        self._starter.start()
+
+    def start(self) -> None:
+        """Begin to start a host. Raises StartFailed if the system starts no thread."""
+        try:
+            self._starter.start()
+        except RuntimeError as error:
+            self.close(0.0)
+            raise StartFailed(f"server {self._name!r} cannot be placed: {error}") from error
 
     def opens_later(self, then: Callable[[], object]) -> bool:
         """See `ChannelTransport.opens_later`."""
@@ -238,10 +255,12 @@ class PlacedChannel:
         if self._starter.ident is not None:
             self._starter.join(_JOIN_SECONDS)
         open_channels.discard(self)
+        self._transport.release(self)
         return self.ending(0.0) or Ending(cause="was left")
 
     def _stop(self, placed: Placed, grace: float) -> None:
-        if not placed.stop(grace):
+        # Another shared host cannot be started while this one runs.
+        if not placed.stop(grace) and not self._launch.is_shared:
             heartbeat = self._heartbeat
             self._transport.left_uncertain(placed, self._fence if heartbeat is None else heartbeat.fence or self._fence)
 
