@@ -110,9 +110,13 @@ class ClientEngine:
         self._assemble(transport, self.options.or_else(defaults), services)
 
     def can_follow(self, other: ClientEngine) -> bool:
-        """Whether `other.reconfigure` can take over these settings: same clock, and neither server is on a cluster."""
+        """Whether `other.reconfigure` can take over these settings: same clock, and neither server is on a cluster.
+
+        A server with replicas has another kind of supervisor.
+        """
         is_placed = isinstance(self.transport, PlacedTransport) or isinstance(other.transport, PlacedTransport)
-        return self._clock is other._clock and not is_placed
+        is_same_kind = self.options.stateless is other.options.stateless
+        return self._clock is other._clock and is_same_kind and not is_placed
 
     def reconfigure(self, successor: ClientEngine) -> MCPError | None:
         """Continue with the configuration of `successor`, which has joined the manager and has not connected.
@@ -123,6 +127,11 @@ class ClientEngine:
         listeners stay.
         """
         other = successor.setup
+        if self._differs_in_replicas(successor):
+            self.setup = msgspec.structs.replace(self.setup, options=other.options)
+            self.entry = successor.entry
+            self.session.scale(other.options.replicas)
+            return None
         if not isinstance(other.transport, ChannelTransport):
             return MCPError(f"server {self.name!r} cannot be supervised with its new transport")
         observer = Observer(self.name, other.transport.network, other.options.capture_content)
@@ -132,6 +141,13 @@ class ClientEngine:
         context = supervision_context(changed, other.transport)
         self._successor = (context, changed, successor.entry)
         return self.session.reconfigure(context)
+
+    def _differs_in_replicas(self, successor: ClientEngine) -> bool:
+        """Whether only the number of replicas changes, for which the present processes can stay."""
+        entry, other = self.entry, successor.entry
+        if entry is None or other is None or entry.replicas == other.replicas:
+            return False
+        return msgspec.structs.replace(entry, replicas=other.replicas) == other
 
     def disconnect(self, drain: float) -> None:
         _require_drain(drain)

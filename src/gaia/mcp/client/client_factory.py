@@ -111,7 +111,7 @@ class ClientFactory:
             origin.follow(earlier)
         self._join(successor, client, origin)
         error = client._engine.reconfigure(successor._engine)
-        if client.transport is successor.transport:
+        if error is None or client.transport is successor.transport:
             # A server that was not ready has the new transport even after an error.
             self._origins[client] = origin
         return error
@@ -137,12 +137,17 @@ class ClientFactory:
         """Continue an instance with the present entry of its server; see `MCPClientManager.apply`. May wait."""
         shared = self._registry.client_of(client.name)
         origin = None if shared is None else self._origins.get(shared)
-        if shared is None or origin is None or client._engine.entry == origin.server:
+        if shared is None or origin is None:
+            return None
+        one_process = msgspec.structs.replace(origin.server, replicas=1, stateless=False)
+        if client._engine.entry == one_process:
             return None
         return client._engine.reconfigure(self._instance_of(shared, origin, on_event)._engine)
 
     def _instance_of(self, shared: MCPClient, origin: Origin, on_event: Callable[[Event], None]) -> MCPClient:
-        client = self.new_client(shared.name, origin.entry)
+        # An instance is one process.
+        entry = {key: value for key, value in origin.entry.items() if key not in ("replicas", "stateless")}
+        client = self.new_client(shared.name, entry)
         tools = [tool.definition for tool in shared._engine.tool_calls.catalog.tools if tool.definition]
         memory = ServerMemory(last=(shared._engine.session.profile, tools))
         client._engine.join(

@@ -170,6 +170,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                 raise ValueError(f"{name}: must be 1 or more, got {value!r}")
         self.recycling_limits()
         check_replicas(self.replicas, stateless=self.stateless)
+        if self.replicas > 1 and self.placement is not None and self.placement.is_shared:
+            raise ValueError('replicas: a server with "lifetime": "detached" has one; programs share its process')
         if PROTOCOL_ALIASES.get(self.protocol, self.protocol) not in PROTOCOLS:
             raise ValueError(f"protocol: must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
 

@@ -93,6 +93,10 @@ class PlacedTransport(ChannelTransport):
         if engine is not None:
             engine.close()
 
+    def for_replica(self) -> PlacedTransport:
+        """Another one, because a replica must wait for the end of its own earlier hosts, and of no other's."""
+        return PlacedTransport(self._new_engine, self.launch, self.timeout, self.start_timeout)
+
     def present(self, channel: Channel) -> None:
         assert isinstance(channel, PlacedChannel), "this transport has opened it"
         self._presented = channel

@@ -245,6 +245,7 @@ class Pool:
     def _of_replica(self, number: int, context: SupervisionContext) -> SupervisionContext:
         return msgspec.structs.replace(
             context,
+            transport=context.transport.for_replica(),
             hooks=_ReplicaHooks(self, number, self._context.hooks),
             negotiation=copy.copy(context.negotiation),
             observer=context.observer.of_replica(number),

@@ -157,6 +157,10 @@ class ChannelTransport(MCPTransport):
     def present(self, channel: Channel) -> None:
         """Note that `channel` gets the calls from now on."""
 
+    def for_replica(self) -> ChannelTransport:
+        """The transport for one of several supervisors of the same server; itself if several may use it at once."""
+        return self
+
     def placement(self, channel: Channel) -> PlacementStatus | None:  # noqa: ARG002 - most servers are on no other machine
         """Where the server of `channel` runs; None if it runs here, or has no known place."""
         return None

@@ -1,0 +1,166 @@
+"""Servers with replicas, as applications use them. All servers are real."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+
+from gaia.mcp import MCPClient, MCPClientManager
+from gaia.mcp.aio import AsyncMCPClient
+from gaia.mcp.errors import NotOffered
+from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.transports.http import HttpTransport
+from tests.client.test_applied_configurations import calling
+from tests.gateway.running import running
+from tests.servers.answers import text
+from tests.servers.http_server import ScriptedServer
+from tests.servers.processes import is_alive
+from tests.servers.state_file import read_state
+from tests.tracing import Metering, Tracing
+from tests.waiting import PATIENCE, wait_until
+
+pytestmark = pytest.mark.process
+
+Json = dict[str, Any]
+Server = Callable[..., Json]
+
+
+def is_ready(client: MCPClient, count: int) -> bool:
+    """Whether so many replicas are ready, and no other one is there."""
+    return wait_until(lambda: [one.state for one in client.status.replicas] == [ServerState.READY] * count)
+
+
+def replicated(server: Json, replicas: int = 3) -> Json:
+    return {**server, "replicas": replicas, "stateless": True}
+
+
+def client_of(manager: MCPClientManager) -> MCPClient:
+    client = manager.get_client("it")
+    assert client is not None
+    return client
+
+
+def test_calls_at_once_are_spread(fault_server: Server, tmp_path: Path) -> None:
+    together = threading.Barrier(3)
+
+    def sleep(_: int) -> Any:
+        together.wait(PATIENCE)
+        return client.call_tool("sleep", {"seconds": 0.2})
+
+    state = tmp_path / "state"
+    with MCPClient.from_config("it", replicated(fault_server(state_file=state))) as client:
+        assert is_ready(client, 3)
+        with ThreadPoolExecutor(3) as threads:
+            list(threads.map(sleep, range(3)))
+        assert len({call.start for call in read_state(state).calls}) == 3
+        assert len({one.pid for one in client.status.replicas}) == 3
+    assert wait_until(lambda: not any(map(is_alive, read_state(state).pids)))
+
+
+def test_another_number_is_applied_without_a_gap_and_without_a_restart(fault_server: Server, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    server = fault_server(state_file=state)
+    with MCPClientManager({"it": replicated(server, 2)}) as manager:
+        client = client_of(manager)
+        assert is_ready(client, 2)
+        before = {one.replica: one.pid for one in client.status.replicas}
+        with calling(manager, "it"):
+            assert manager.apply({"it": replicated(server, 4)}).replaced == ("it",)
+            assert is_ready(client, 4)
+            assert before.items() <= {one.replica: one.pid for one in client.status.replicas}.items()
+            assert manager.apply({"it": replicated(server, 1)}).failed == {}
+            assert is_ready(client, 1)
+        assert manager.apply({"it": replicated(server, 1)}).unchanged == ("it",)
+        assert (client.status.restarts, client.status.recyclings) == (0, 0)
+        assert wait_until(lambda: sum(map(is_alive, read_state(state).pids)) == 1)
+
+
+def test_another_configuration_reaches_all_without_a_gap(fault_server: Server, tmp_path: Path) -> None:
+    old, new = (fault_server(state_file=tmp_path / name) for name in ("old", "new"))
+    with MCPClientManager({"it": replicated(old, 2)}) as manager:
+        assert is_ready(client_of(manager), 2)
+        with calling(manager, "it"):
+            assert manager.apply({"it": replicated(new, 3)}).replaced == ("it",)
+        assert is_ready(client_of(manager), 3)
+        assert wait_until(lambda: not any(map(is_alive, read_state(tmp_path / "old").pids)))
+        assert len(read_state(tmp_path / "new").pids) == 3
+
+
+def test_scaling_is_for_servers_that_are_stateless(fault_server: Server) -> None:
+    with MCPClient.from_config("it", fault_server()) as client, pytest.raises(NotOffered, match="stateless"):
+        client.scale(2)
+    with pytest.raises(ValueError, match="stateless"):
+        MCPClient("it", HttpTransport("http://127.0.0.1:1"), replicas=2)
+
+
+async def test_it_is_scaled_before_it_is_connected_and_by_a_task(fault_server: Server) -> None:
+    client = AsyncMCPClient.from_config("it", replicated(fault_server(), 1))
+    await client.scale(2)
+    async with client:
+        assert await asyncio.to_thread(is_ready, client.sync, 2)
+        await client.scale(3)
+        assert await asyncio.to_thread(is_ready, client.sync, 3)
+        with pytest.raises(ValueError, match="from 1"):
+            await client.scale(0)
+        async with client.pinned() as handle, client.pinned() as other:
+            mine = text(await handle.call_tool("pid"))
+            assert mine != text(await other.call_tool("pid"))
+            assert text(await handle.call_tool("pid")) == mine
+            os.kill(int(mine), signal.SIGKILL)
+            assert (await handle.call_tool("sleep", {"seconds": 5.0}))["error_type"] == "session_lost"
+            assert not (await other.call_tool("pid")).is_error
+
+
+def test_the_sessions_of_a_url_are_replicas() -> None:
+    with ScriptedServer().serving() as server:
+        transport = HttpTransport(server.url)
+        with MCPClient("it", transport, replicas=2, stateless=True) as client:
+            assert is_ready(client, 2)
+            for _ in range(2):
+                assert not client.call_tool("echo", {"text": "x"}).is_error
+            client.scale(1)
+            assert is_ready(client, 1)
+            assert not client.call_tool("echo", {"text": "x"}).is_error
+
+
+def test_spans_and_figures_are_those_of_each_replica(
+    fault_server: Server, tracing: Tracing, metering: Metering
+) -> None:
+    with MCPClient.from_config("it", replicated(fault_server(), 2)) as client:
+        assert is_ready(client, 2)
+        os.kill(client.status.replicas[0].pid or 0, signal.SIGKILL)
+        assert wait_until(lambda: client.status.replicas[0].restarts == 1)
+        own = {"gaia__mcp__server__name": "it", "gaia__mcp__replica": 1}
+        assert metering.value("gaia.mcp.server.restarts", **own) == 1
+        assert metering.value("gaia.mcp.client.calls.in_flight", **own) == 0
+    starts = tracing.wait_for("gaia.mcp.start it", 2)
+    assert {(span.attributes or {})["gaia.mcp.replica"] for span in starts} == {1, 2}
+
+
+async def test_behind_a_gateway_calls_are_spread_and_sessions_may_have_instances(
+    fault_server: Server, tmp_path: Path
+) -> None:
+    shared = replicated(fault_server(state_file=tmp_path / "shared"), 2)
+    own = {**replicated(fault_server(state_file=tmp_path / "own"), 2), "instances": "per-session"}
+
+    def has_started(name: str, count: int) -> bool:
+        return wait_until(lambda: len(read_state(tmp_path / name).pids) >= count)
+
+    async with running({"it": shared, "own": own}) as url, Client(f"{url}/mcp", mode="legacy") as client:
+        assert await asyncio.to_thread(has_started, "shared", 2)
+        await asyncio.gather(*(client.call_tool("it_sleep", {"seconds": 0.3}) for _ in range(2)))
+        assert len({call.start for call in read_state(tmp_path / "shared").calls}) == 2
+        pids = {(await client.call_tool("own_pid")).content[0].text for _ in range(3)}
+        assert len(pids) == 1, "the session stays with its process"
+        # Two replicas of the shared one, that of the session, and a spare: an instance has no replicas.
+        assert await asyncio.to_thread(has_started, "own", 4)
+        assert len(read_state(tmp_path / "own").pids) == 4
