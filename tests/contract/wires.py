@@ -14,15 +14,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import pytest
-
-from gaia.mcp.cluster import transport as cluster_transport
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.rpc.channel import ChannelListener, Frame
 from gaia.mcp.transports.base import InProcessServer, MCPTransport
 from gaia.testing import FakeServer
 from tests.contract import relay
-from tests.hosts import LocalEngine
 from tests.servers.http_server import Exchange, ScriptedServer
 from tests.servers.processes import program
 from tests.waiting import PATIENCE
@@ -158,12 +154,9 @@ def over_stdio(server: FakeServer) -> Iterator[Entry]:
 
 @contextlib.contextmanager
 def placed(server: FakeServer) -> Iterator[Entry]:
-    """A process on a node of a cluster, whose hosts are in this program."""
-    engine = LocalEngine()
-    with pytest.MonkeyPatch.context() as patch, over_stdio(server) as entry:
-        patch.setattr(cluster_transport, "_ray", lambda: engine)
-        yield {**entry, "placement": {}}
-    engine.close()
+    """A process that another process of this machine has started, the host: a gateway with one server."""
+    with over_stdio(server) as entry:
+        yield {**entry, "placement": {"engine": "process"}}
 
 
 # HTTP -----------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ Invariants: every tool call passes `ToolCalls.new_request`, so no face can skip 
 registry's lock is never held while a server is waited for. `SupervisedSession` holds a lock while it connects or
 disconnects, and a call never takes that lock.
 
-Names are loaded on first use, because the host of a placed server imports modules of this package without the client.
+Names are loaded on first use.
 """
 
 from __future__ import annotations

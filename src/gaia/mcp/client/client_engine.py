@@ -16,7 +16,6 @@ from gaia.mcp.client.client_options import ClientOptions, ClientSetup, SharedSer
 from gaia.mcp.client.features import ServerFeatures
 from gaia.mcp.client.session import PinnedSession, Session, new_session, supervision_context
 from gaia.mcp.client.tool_calls import ToolCalls
-from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import CallCancelled, MCPError
 from gaia.mcp.observation.request_spans import Observer
@@ -110,13 +109,14 @@ class ClientEngine:
         self._assemble(transport, self.options.or_else(defaults), services)
 
     def can_follow(self, other: ClientEngine) -> bool:
-        """Whether `other.reconfigure` can take over these settings: same clock, and neither server is on a cluster.
+        """Whether `other.reconfigure` can take over these settings: the clock is the same, and no server is shared.
 
-        A server with replicas has another kind of supervisor.
+        Two processes of a shared server cannot run side by side. A server with replicas has another kind of supervisor.
         """
-        is_placed = isinstance(self.transport, PlacedTransport) or isinstance(other.transport, PlacedTransport)
+        placements = [one.entry.placement for one in (self, other) if one.entry is not None]
+        is_shared = any(placement is not None and placement.is_shared for placement in placements)
         is_same_kind = self.options.stateless is other.options.stateless
-        return self._clock is other._clock and is_same_kind and not is_placed
+        return self._clock is other._clock and is_same_kind and not is_shared
 
     def reconfigure(self, successor: ClientEngine) -> MCPError | None:
         """Continue with the configuration of `successor`, which has joined the manager and has not connected.

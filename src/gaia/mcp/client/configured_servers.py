@@ -244,7 +244,7 @@ class ConfiguredServers:
         return None if error is None else error.message
 
     def _change_place(self, name: str, client: MCPClient, make: Callable[[], MCPClient], stops: int) -> str | None:
-        """Replace the client with a gap, because the two have different clocks or one is placed on a cluster."""
+        """Replace the client with a gap, because the two have different clocks or one is shared."""
         self._take_away(name, client)
         self._drain(client)
         return self._start(name, make(), stops)

@@ -254,7 +254,7 @@ class MCPClientManager:
 
         A server is the same if its entry means the same, with the same names of variables. A changed server is replaced
         without a gap: new calls, and calls that wait, go to the new process when it is ready, and calls under way
-        finish in the old one, for its `drainTimeout` at most. A server on a cluster is replaced with a gap. A server
+        finish in the old one, for its `drainTimeout` at most. A shared server is replaced with a gap. A server
         that is missing or disabled in `config` leaves this manager; its calls have its `drainTimeout` to finish. New
         servers are started, as `load_from_config` does.
 

@@ -16,8 +16,7 @@ import msgspec
 from gaia.mcp.authorization.config import AuthConfig, NoLogin, OnAuthorization
 from gaia.mcp.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.authorization.endpoint_policy import is_loopback
-from gaia.mcp.client.client_options import START_SECONDS, common_fields
-from gaia.mcp.cluster.transport import PlacedTransport
+from gaia.mcp.client.client_options import START_SECONDS
 from gaia.mcp.config.config_variables import expand, secrets, variables_in
 from gaia.mcp.config.placement import Placement
 from gaia.mcp.config.server_config import ServerConfig
@@ -28,8 +27,7 @@ from gaia.runtime.log import get_logger
 from gaia.runtime.redaction import secret_values, sounds_secret
 
 if TYPE_CHECKING:
-    from gaia.mcp.cluster.wire import Launch
-    from gaia.mcp.placement.engine import Launch as HostLaunch
+    from gaia.mcp.placement.engine import Launch
 
 logger = get_logger(__name__)
 
@@ -38,15 +36,13 @@ _warned: set[tuple[str, str]] = set()
 
 def transport_for(
     server: ServerConfig, timeout: float, debug: bool, on_authorization: OnAuthorization | None = None
-) -> ChannelTransport | PlacedTransport:
+) -> ChannelTransport:
     """A transport that is not open yet; `timeout` in seconds. Raises ValueError for a command that cannot be used."""
     if server.in_process is not None:
         return server.in_process.transport(timeout)
     if server.placement is not None:
         argument_vector(server.command or "", server.args)
-        if server.placement.engine != "ray" or server.placement.most_replicas == 1:
-            return _placed_transport(server, server.placement, timeout)
-        return PlacedTransport(server.placement, timeout, lambda: _launch_elsewhere(server))
+        return _placed_transport(server, server.placement, timeout)
     if server.transport == "stdio":
         return StdioTransport(
             server.command or "",
@@ -141,19 +137,17 @@ def _placed_transport(server: ServerConfig, placement: Placement, timeout: float
     from gaia.mcp.placement.transport import PlacedTransport
 
     start_timeout = server.start_timeout or max(timeout, START_SECONDS)
-    return PlacedTransport(lambda: engine_for(placement), lambda: _launch_of(server), timeout, start_timeout)
+    return PlacedTransport(lambda: engine_for(placement), lambda: _launch_of(server, placement), timeout, start_timeout)
 
 
-def _launch_of(server: ServerConfig) -> HostLaunch:
-    """The launch of a host. Raises ConfigError."""
-    from gaia.mcp.placement.engine import Launch as HostLaunch
+def _launch_of(server: ServerConfig, placement: Placement) -> Launch:
+    """What the host of a placed server is told. Raises ConfigError."""
+    from gaia.mcp.placement.engine import Launch
 
     args, env, secrets_ = _launch(server)
-    placement = server.placement
-    assert placement is not None, "it is placed"
     values = msgspec.structs.replace(expand(server, os.environ), args=args, env=env, output_validation="off")
     entry = {key: value for key, value in msgspec.to_builtins(values).items() if key in _OF_HOST and value is not None}
-    return HostLaunch(
+    return Launch(
         name=placement.name or server.name,
         entry=entry,
         secrets=secrets_,
@@ -178,15 +172,6 @@ def _this_program() -> str:
     # Arguments may be secrets, so only the program's name is shown.
     program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python"
     return f"{program} on {socket.gethostname()}, pid {os.getpid()}"
-
-
-def _launch_elsewhere(server: ServerConfig) -> Launch:
-    # Imported here: programs that place no server do not need it.
-    from gaia.mcp.cluster.wire import Launch
-
-    args, env, secrets_ = _launch(server)
-    values = {"args": args, "env": env, "secrets": secrets_, "sandbox": expand(server, os.environ).sandbox_settings}
-    return Launch(**{**common_fields(server, Launch), **values})
 
 
 def secret_in_arguments(server: ServerConfig) -> list[str]:

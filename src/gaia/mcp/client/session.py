@@ -6,18 +6,18 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from gaia.mcp.client.client_options import ClientSetup, common_fields
 from gaia.mcp.client.direct_session import DirectSession
-from gaia.mcp.cluster.transport import PlacedTransport
 from gaia.mcp.errors import ConfigError, MCPError, NotConnected, NotOffered
 from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
-from gaia.mcp.requests.caller import Caller, ServerFacts, Supervised
+from gaia.mcp.requests.caller import Caller
 from gaia.mcp.requests.exchange import RequestSession
 from gaia.mcp.supervision.context import SupervisionContext, check_replicas
 from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.pin import Pin
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.pool import Pool
 from gaia.mcp.supervision.status import ServerStatus
@@ -26,63 +26,16 @@ from gaia.mcp.transports.base import ChannelTransport, PlacementStatus
 from gaia.runtime.clock import Clock, require_seconds
 from gaia.runtime.locks import reentrant_lock
 
-if TYPE_CHECKING:
-    # Imported here: programs that place no server do not need it.
-    from gaia.mcp.cluster.placed_context import PlacedContext
-
 _CONNECTED = {ServerState.READY, ServerState.RESTARTING, ServerState.EXITED, ServerState.AUTHORIZING}
 
 
-class ServerControl(Supervised, Protocol):
-    """The methods of a `Supervisor`, or of its substitute for a server on a cluster, that a session uses."""
-
-    @property
-    def is_forked(self) -> bool: ...
-
-    @property
-    def state(self) -> ServerState: ...
-
-    @property
-    def condition(self) -> ServerFacts: ...
-
-    def start(self, *, keep_trying: bool = False) -> bool: ...
-
-    def stop(self, drain: float = 0.0) -> None: ...
-
-    def request_stop(self, drain: float = 0.0) -> None: ...
-
-    def abandon(self, release: Callable[[], object], /) -> bool: ...
-
-    def wake(self) -> None: ...
-
-    def replace_now(self, drain: float, /) -> bool: ...
-
-    def pin(self) -> PinnedCalls: ...
-
-    def subscriptions_changed(self) -> None: ...
-
-    def notify(self, method: str, params: dict[str, Any] | None = None) -> None: ...
-
-
-class PinnedCalls(Supervised, Protocol):
-    """A way to one process of a server."""
-
-    @property
-    def placement(self) -> PlacementStatus | None: ...
-
-    @property
-    def is_lost(self) -> bool: ...
-
-    def close(self) -> None: ...
-
-
-class SupervisedSession(Caller[ServerControl]):
+class SupervisedSession(Caller[Supervisor | Pool]):
     """A session over a supervisor. Each `connect` after a `disconnect` starts a new supervisor."""
 
     waits_in_caller = False
 
     def __init__(
-        self, context: SupervisionContext | PlacedContext, clock: Clock, new_supervisor: Callable[[], ServerControl]
+        self, context: SupervisionContext, clock: Clock, new_supervisor: Callable[[], Supervisor | Pool]
     ) -> None:
         """`new_supervisor` makes a supervisor that is not started: it refuses each call with the reason."""
         super().__init__(new_supervisor(), clock, context.timeout)
@@ -159,11 +112,8 @@ class SupervisedSession(Caller[ServerControl]):
 
     def reconfigure(self, context: SupervisionContext) -> MCPError | None:
         """Continue with another configuration, and wait for its process. Returns the error if it failed."""
-        if not isinstance(self._context, SupervisionContext):
-            return MCPError(f"server {self._name!r} is placed on a cluster, and cannot be replaced there without a gap")
         while True:
             supervisor = self.supervisor
-            assert isinstance(supervisor, Supervisor | Pool), "it was made of such a context"
             if supervisor.is_running:
                 # The old process's own settings decide how long it may drain.
                 for outcome in supervisor.reconfigure_now(context, self._context.drain_timeout):
@@ -178,7 +128,7 @@ class SupervisedSession(Caller[ServerControl]):
     def scale(self, number: int) -> None:
         """Have this many replicas, from now on or from the next `connect` on. Raises NotOffered and ValueError."""
         supervisor, context = self.supervisor, self._context
-        if not isinstance(supervisor, Pool) or not isinstance(context, SupervisionContext):
+        if not isinstance(supervisor, Pool):
             raise NotOffered(
                 f'server {self._name!r} has one process: only one that is "stateless": true can have replicas, because '
                 "each call may go to another process then"
@@ -258,12 +208,12 @@ class SupervisedSession(Caller[ServerControl]):
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
 
 
-class PinnedSession(Caller[PinnedCalls]):
+class PinnedSession(Caller[Pin]):
     """The requests of a handle that stays with one process of a server."""
 
     waits_in_caller = False
 
-    def __init__(self, session: RequestSession, calls: PinnedCalls, clock: Clock) -> None:
+    def __init__(self, session: RequestSession, calls: Pin, clock: Clock) -> None:
         super().__init__(calls, clock, session.timeout)
         self._session = session
 
@@ -298,17 +248,6 @@ Session: TypeAlias = SupervisedSession | DirectSession
 def new_session(setup: ClientSetup) -> Session:
     """The session for the kind of transport. Raises ValueError for an invalid `timeout` of the transport."""
     transport, clock = setup.transport, setup.services.clock
-    if isinstance(transport, PlacedTransport):
-        # Imported here: programs that place no server do not need them.
-        from gaia.mcp.client.placed_context import placed_context
-        from gaia.mcp.cluster.placed_server import PlacedServer
-        from gaia.mcp.cluster.replicated_server import ReplicatedServer
-
-        require_seconds("timeout", transport.timeout)
-        placed = placed_context(setup, transport)
-        if transport.placement.most_replicas > 1:
-            return SupervisedSession(placed, clock, lambda: ReplicatedServer(placed, clock))
-        return SupervisedSession(placed, clock, lambda: PlacedServer(placed))
     if not isinstance(transport, ChannelTransport):
         options = setup.options
         protocol = "handshake" if options.protocol == "auto" else options.protocol

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gaia import __version__
+from gaia.runtime.redaction import repr_of_shown
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -38,6 +39,11 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     certificate: str | None = None
     """A certificate and its private key as PEM, for TLS; None for plain HTTP. An engine whose hosts are reached over a
     network makes one for each start."""
+
+    __repr__ = repr_of_shown
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("name", self.name), ("started_by", self.started_by)]
 
     def line(self) -> bytes:
         return msgspec.json.encode(self) + b"\n"
@@ -71,6 +77,11 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     certificate: str | None = None
     """The certificate that the host must show, as PEM; None for plain HTTP."""
+
+    __repr__ = repr_of_shown
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("url", self.url), ("node", self.node), ("id", self.id)]
 
 
 class Placed(Protocol):

@@ -152,3 +152,37 @@ class TestLogins:
     def test_a_configured_login_wins_over_a_user_in_the_url(self) -> None:
         found = transport(url="https://me@mcp.example.com/mcp", auth={"type": "oauth"})
         assert isinstance(found.authorization, ConfiguredAuthorization)
+
+
+class TestAPlacedServer:
+    def test_the_host_gets_what_it_needs_and_no_setting_of_the_client(self) -> None:
+        placed = transport(
+            command="server", args=["-v"], timeout=12, standby=True, drainTimeout=3, enabledTools=["a"], maxPending=5,
+            placement={"engine": "process", "lease": 7},
+        )  # fmt: skip
+        launch = placed.launch()
+        assert (launch.name, launch.lease, launch.is_shared) == ("time", 7, False)
+        assert launch.entry["command"] == "server"
+        assert (launch.entry["timeout"], launch.entry["maxPending"]) == (12, 5)
+        assert not {"standby", "drainTimeout", "enabledTools", "placement", "name"} & set(launch.entry)
+        assert launch.token != placed.launch().token
+
+    def test_variables_are_expanded_at_each_start(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        placed = transport(command="server", env={"API_KEY": "${KEY_OF_THE_DAY}"}, placement={"engine": "process"})
+        with pytest.raises(ConfigError, match="KEY_OF_THE_DAY is not set"):
+            placed.launch()
+        for key in ("first-key", "other-key"):
+            monkeypatch.setenv("KEY_OF_THE_DAY", key)
+            launch = placed.launch()
+            assert launch.entry["env"] == {"API_KEY": key}
+            assert key in launch.secrets
+            assert key not in repr(launch)
+
+    def test_programs_share_it_by_the_name_of_the_placement(self) -> None:
+        placement = {"engine": "process", "lifetime": "detached", "name": "team"}
+        launch = transport(command="server", placement=placement).launch()
+        assert (launch.name, launch.is_shared) == ("team", True)
+
+    def test_an_unusable_command_is_refused_before_a_host_is_started(self) -> None:
+        with pytest.raises(ConfigError, match="shell"):
+            transport(command="server | tee log", placement={"engine": "process"})
