@@ -52,6 +52,8 @@ WITH_CONTENT = Contender(
 )
 
 SANDBOXED = Contender("gaia-mcp-sandbox", "gaia-mcp, in a sandbox", "gaia_driver.py", arguments=("--sandbox",))
+REPLICATED = Contender("gaia-mcp-replicas", "gaia-mcp, with replicas", "replicas_driver.py")
+SLEEP_ALONE = REPLICATED._replace(key="sleep-alone", title="sleep alone")
 STANDBY = Contender("gaia-mcp-standby", "gaia-mcp, with a stand-by", "gaia_driver.py", arguments=("--standby",))
 
 PIPE_WITH_JSON = Contender("pipe-json", "raw pipe, JSON", "raw_pipe_driver.py", arguments=("--json",))
@@ -166,7 +168,6 @@ BARE_ACTOR = PLACED._replace(key="ray-actor", title="bare actor of Ray")
 OBJECT_STORE = PLACED._replace(key="ray-object-store", title="bare actor, by the object store")
 ACTOR_AND_LOCAL = PLACED._replace(key="ray-actor-and-local", title="bare actor and local server, added up")
 ACTOR_THEN_LOCAL = PLACED._replace(key="ray-actor-then-local", title="bare actor, then local server")
-SLEEP_ALONE = PLACED._replace(key="sleep-alone", title="sleep alone")
 CLUSTERS = (PLACED,)
 """One process measures all of them."""
 
@@ -181,6 +182,7 @@ SHOWN = (
     BARE_ACTOR,
     ACTOR_THEN_LOCAL,
     OBJECT_STORE,
+    REPLICATED,
     LOCAL_BESIDE,
     PLACED,
     GATEWAY,

@@ -151,8 +151,12 @@ _SECTIONS = {
         "as answers of actor calls, or an actor puts them into Ray's object store and answers with the reference; "
         "Ray itself takes answers above 100 KiB through the object store. A cold start begins with a new actor: its "
         "*placement* until there is a process of Ray's, *actor process* until the server's process began (Python, Ray "
-        "and gaia-mcp are loaded), *server start* until that reads its input, *handshake* until its tools are listed. "
-        "Replicas are of a server with one thread whose tool sleeps 100 ms, and have 4 callers each.",
+        "and gaia-mcp are loaded), *server start* until that reads its input, *handshake* until its tools are listed.",
+    ),
+    "replicas": _Words(
+        "Replicas",
+        "A server with one thread, in several replicas on this machine, with 4 callers each. Its tool sleeps for "
+        "100 ms, or computes in Python.",
     ),
     "sandbox": _Words(
         "Sandbox",

@@ -12,8 +12,6 @@ call       ``way``, ``size``, ``count``      ``latencies`` in seconds of calls w
 fetch      ``way``, ``size``, ``count``      ``latencies`` in seconds of calls that are answered with that much:
                                              ``placed``, ``local``, ``actor`` or ``store`` (the actor puts it into the
                                              object store, and answers with the reference)
-crowd      ``replicas``, ``seconds``,        ``calls`` answered within ``seconds`` by that many replicas of a server
-           ``sleep``                         whose tool sleeps
 start                                        ``seconds`` by the parts of a cold start
 =========  ================================  ======================================================================
 """
@@ -24,7 +22,6 @@ import itertools
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,9 +31,7 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 _STORE_BYTES = 256 * 1024 * 1024
 _SERVER = [sys.executable, "-I", str(Path(__file__).with_name("cluster_server.py"))]
-_CALLERS_PER_REPLICA = 4
 _READY_SECONDS = 60.0
-_LOOK_SECONDS = 0.02
 
 
 class Cluster:
@@ -89,31 +84,6 @@ class Cluster:
             )
         client, arguments = self._clients[way, "blob"], {"size": size}
         return _timed(lambda: client.call_tool("blob", arguments), lambda answer: len(_text(answer)) == size, count)
-
-    def crowd(self, replicas: int, seconds: float, sleep: float) -> dict[str, Any]:
-        client = _client(_SERVER, {"replicas": replicas, "stateless": True, "strategy": "spread"})
-        try:
-            _wait(
-                lambda: sum(one.state.value == "ready" for one in client.status.replicas or [client.status]), replicas
-            )
-            answered: list[int] = []
-            began = time.perf_counter()
-
-            def work() -> None:
-                count = 0
-                while time.perf_counter() - began < seconds:
-                    assert not client.call_tool("sleep", {"seconds": sleep}).is_error
-                    count += 1
-                answered.append(count)
-
-            threads = [threading.Thread(target=work) for _ in range(_CALLERS_PER_REPLICA * replicas)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            return {"calls": sum(answered), "seconds": time.perf_counter() - began}
-        finally:
-            client.disconnect()
 
     def start(self) -> dict[str, Any]:
         began = _now()
@@ -172,19 +142,6 @@ def _bare_actor(ray: Any) -> Any:
     actor = ray.remote(num_cpus=0, max_concurrency=64)(Bare).remote()
     ray.get(actor.echo.remote(b""))
     return actor
-
-
-def _ready(client: Any) -> int:
-    status = client.status
-    return sum(one.state.value == "ready" for one in status.replicas or [status])
-
-
-def _wait(count: Callable[[], int], wanted: int) -> None:
-    deadline = time.monotonic() + _READY_SECONDS
-    while count() < wanted:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"only {count()} of {wanted} replicas were ready in time")
-        time.sleep(_LOOK_SECONDS)
 
 
 def _timed(call: Callable[[], Any], is_right: Callable[[Any], bool], count: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""A server with one thread, for measurements on a cluster: it sleeps, or it answers with much.
+"""A server with one thread, for measurements on a cluster and of replicas: it sleeps, computes, or answers with much.
 
-``sleep`` returns after so many seconds, ``blob`` returns a text of so many bytes, ``echo`` the text that it was given,
-and ``began`` when the server began to read, in seconds of the clock
+``sleep`` returns after so many seconds, ``compute`` after some milliseconds of work in Python, ``blob`` a text of so
+many bytes, ``echo`` the text that it was given, and ``began`` when the server began to read, in seconds of the clock
 that counts from the system's start.
 """
 
@@ -12,9 +12,10 @@ import sys
 import time
 from typing import Any
 
+_WORK = 200_000
 _TOOLS = [
     {"name": name, "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
-    for name in ("sleep", "blob", "echo", "began")
+    for name in ("sleep", "compute", "blob", "echo", "began")
 ]
 
 
@@ -53,6 +54,8 @@ def _called(tool: str, arguments: dict[str, Any], began: float, blobs: dict[int,
     text = ""
     if tool == "sleep":
         time.sleep(arguments["seconds"])
+    elif tool == "compute":
+        text = str(sum(number * number for number in range(_WORK)))
     elif tool == "blob":
         size = arguments["size"]
         # Made once: what is measured is the way of the answer.

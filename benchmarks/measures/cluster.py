@@ -1,4 +1,4 @@
-"""What a server on a Ray cluster takes: its calls, its answers by size, its start, and what replicas give."""
+"""What a server on a Ray cluster takes: its calls, its answers by size and its start."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from benchmarks.contenders import (
     LOCAL_BESIDE,
     OBJECT_STORE,
     PLACED,
-    SLEEP_ALONE,
 )
 from benchmarks.driver_process import DriverProcess
 from benchmarks.figures import percentile
-from benchmarks.session import Session, numbered
+from benchmarks.session import Session
 
 SECTION = "cluster"
 
@@ -24,10 +23,6 @@ _RESULTS = (("64 B", 64, 200), ("64 KiB", 64 * 1024, 100), ("1 MiB", 1 << 20, 20
 """Their sizes, and how many of them a round of a full run has."""
 _RESULT_WAYS = {"local": LOCAL_BESIDE, "actor": BARE_ACTOR, "store": OBJECT_STORE, "placed": PLACED}
 _RESULT_ROUNDS = 6
-
-_REPLICAS = (1, 2, 3, 6)
-_CROWD_ROUNDS, _CROWD_SECONDS = 3, 5.0
-_SLEEP = 0.1
 
 _START_ROUNDS = 7
 
@@ -40,7 +35,6 @@ def measure(session: Session) -> None:
             _measure_calls(session, driver)
             _measure_results(session, driver)
             _measure_starts(session, driver)
-            _measure_replicas(session, driver)
 
 
 def _measure_calls(session: Session, driver: DriverProcess) -> None:
@@ -75,16 +69,3 @@ def _measure_starts(session: Session, driver: DriverProcess) -> None:
     for _ in range(session.effort.rounds(_START_ROUNDS, 2)):
         for part, seconds in driver.ask(do="start")["seconds"].items():
             session.add(PLACED, SECTION, "cold start", part, seconds, "seconds")
-
-
-def _measure_replicas(session: Session, driver: DriverProcess) -> None:
-    for replicas in _REPLICAS:
-        column = numbered(replicas, "replica")
-        session.say(f"cluster: {column}")
-        row = session.run.row(
-            SECTION, "calls per second of a tool that sleeps 100 ms", column, "calls/s", more_is_better=True
-        )
-        for _ in range(session.effort.rounds(_CROWD_ROUNDS, 1)):
-            answer = driver.ask(do="crowd", replicas=replicas, seconds=_CROWD_SECONDS, sleep=_SLEEP)
-            row.add(PLACED, answer["calls"] / answer["seconds"])
-            row.add(SLEEP_ALONE, replicas / _SLEEP)
