@@ -36,13 +36,15 @@ def gateway(transport: str, agent: Served, folder: Path) -> Iterator[dict[str, A
         yield {"command": line[0], "args": line[1:], "env": {"PYTHONPATH": environment()["PYTHONPATH"]}}
         return
     with gateway_process("--config", str(file)) as running:
-        yield {"url": f"http://127.0.0.1:{running.port}/mcp"}
+        path = "/mcp/files" if transport == "one server" else "/mcp"
+        yield {"url": f"http://127.0.0.1:{running.port}{path}"}
 
 
 # `tests/contract` has both eras over both transports in one process.
-@pytest.mark.parametrize(("transport", "protocol"), [("stdio", "legacy"), ("http", "auto")])
+@pytest.mark.parametrize(("transport", "protocol"), [("stdio", "legacy"), ("http", "auto"), ("one server", "legacy")])
 def test_it_uses_everything(transport: str, protocol: str, agent: Served, tmp_path: Path) -> None:
-    told = Recorder()
+    told, is_one = Recorder(), transport == "one server"
+    prefix = "" if is_one else "files_"
     with (
         gateway(transport, agent, tmp_path) as entry,
         MCPClientManager(
@@ -55,27 +57,27 @@ def test_it_uses_everything(transport: str, protocol: str, agent: Served, tmp_pa
         manager.subscribe(told)
         client = manager.add_server("gateway", {**entry, "protocol": protocol})
         assert client.protocol_version == REVISIONS[protocol]
-        assert client.instructions == "## files\n\nUse with care."
-        assert "files_echo" in [tool.name for tool in client.list_tools()]
+        assert client.instructions == ("Use with care." if is_one else "## files\n\nUse with care.")
+        assert f"{prefix}echo" in [tool.name for tool in client.list_tools()]
 
         def said(tool: str, **arguments: Any) -> Any:
-            result = client.call_tool(f"files_{tool}", arguments)
+            result = client.call_tool(f"{prefix}{tool}", arguments)
             assert not result.get("isError"), result
             return result["structuredContent"]["said"]
 
         assert said("echo", text="höre") == "höre"
-        assert client.call_tool("files_add", {"a": 1, "b": 2})["structuredContent"] == {"sum": 3}
-        assert client.call_tool("files_fail")["isError"]
+        assert client.call_tool(f"{prefix}add", {"a": 1, "b": 2})["structuredContent"] == {"sum": 3}
+        assert client.call_tool(f"{prefix}fail")["isError"]
         assert said("ask_person") == "Cleo"
         assert said("ask_twice") == "Cleo and Cleo"
         assert said("ask_model") == "Paris"
         assert said("ask_roots") == [tmp_path.as_uri()]
 
         progress: list[float] = []
-        client.call_tool("files_count", {}, on_progress=lambda done, _total, _message: progress.append(done))
+        client.call_tool(f"{prefix}count", {}, on_progress=lambda done, _total, _message: progress.append(done))
         assert progress == [1, 2, 3]
         assert client.read_resource("files:///numbers/7")["contents"][0]["text"] == "number 7"
-        assert "Ada" in str(client.get_prompt("files_greet", {"who": "Ada"})["messages"])
+        assert "Ada" in str(client.get_prompt(f"{prefix}greet", {"who": "Ada"})["messages"])
 
         client.set_logging_level("warning")
         client.subscribe_resource("files:///text")

@@ -21,7 +21,7 @@ from gaia.mcp.errors import (
 from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, ClientIdentity, ServerProfile
 from gaia.mcp.protocol.exchange import NOT_NEGOTIATED, Notify, Send, SetProtocolVersion, drive
-from gaia.mcp.protocol.gateway_answers import failure_in, failure_of, is_gateway
+from gaia.mcp.protocol.gateway_answers import failure_in, failure_of
 from gaia.mcp.protocol.messages import is_tool_error
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.protocol.rounds import check_result_type
@@ -228,7 +228,7 @@ class DirectSession:
         except (RuntimeError, OSError) as error:
             self.last_error = str(error)
             raise ServerCrashed(str(error), delivery="unknown") from error
-        result = _result(send.method, response, self.profile is not None and is_gateway(self.profile.server_info))
+        result = _result(send.method, response, self.profile is not None and self.profile.is_gateway)
         problem = None if self._negotiated.server_may_ask else check_result_type(send.method, result)
         if problem is not None:
             raise problem
@@ -245,8 +245,9 @@ def _result(method: str, response: Any, of_gateway: bool) -> dict[str, Any]:
         error, result = response.get("error"), response.get("result")
         if isinstance(error, dict):
             code, text, data = error.get("code"), str(error.get("message", "")), error.get("data")
+            code = code if isinstance(code, int) else 0
             failure = failure_of(code, text, data) if of_gateway else None
-            raise failure or answered_error(code if isinstance(code, int) else 0, text, data)
+            raise failure or answered_error(code, text, data)
         if isinstance(result, dict):
             if of_gateway and result.get("isError") is True and (failure := failure_in(result)) is not None:
                 raise failure

@@ -245,7 +245,7 @@ class ServerRegistry:
         return client is not None and client.state is ServerState.CREATED
 
     def route_to_absent(self, tool_name: str) -> Route | None:
-        """A route to a server that has not listed its tools yet; None if it has, or if there is no such server.
+        """A route to a server that has not listed the tool, and may have it; None if there is no such server.
 
         The client of the route refuses the call with the reason, or makes the call wait for a start under way.
         """
@@ -256,7 +256,10 @@ class ServerRegistry:
         if self.connected.get(server) is client and (client.is_connected() or client._engine.tool_calls.catalog.listed):
             # The thread that makes the server join may not have built the routes yet.
             self._rebuild_routes()
-            return self.routes.get(tool_name)
+            profile = client._engine.session.profile
+            # A gateway does not list the tools of a server that has never been ready, and answers for that server.
+            if tool_name in self.routes or profile is None or not profile.is_gateway:
+                return self.routes.get(tool_name)
         own_name = tool_name.removeprefix(f"mcp_{server}_")
         return Route(client, MCPTool(own_name, "", {}, server=server, namespaced_name=tool_name))
 

@@ -9,6 +9,7 @@ import msgspec
 import orjson
 
 from gaia.mcp.client.features import LOG_LEVELS
+from gaia.mcp.protocol.gateway_answers import REFUSED
 from gaia.mcp.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, RequestId
 
 
@@ -20,7 +21,7 @@ class RequestRefused(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
-        self.data = data
+        self.data = REFUSED if data is None else data
         self.status = status
 
 

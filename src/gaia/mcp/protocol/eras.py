@@ -25,6 +25,7 @@ from gaia.mcp.protocol.exchange import (
     SetProtocolVersion,
     paginate,
 )
+from gaia.mcp.protocol.gateway_answers import is_gateway
 from gaia.mcp.protocol.messages import value_size
 
 _MAX_INSTRUCTIONS = 128 * 1024
@@ -78,6 +79,8 @@ class ServerProfile(msgspec.Struct, frozen=True):
     capabilities: Mapping[str, Any]
     era: Era
     instructions: str | None = None
+    is_gateway: bool = False
+    """Whether the server is a gateway of this package: it tells failures behind it like those of this process."""
 
     def masked(self, redact: Callable[[str], str]) -> ServerProfile:
         """A copy with secrets masked: people, logs and models see names, versions and instructions."""
@@ -137,7 +140,8 @@ class HandshakeEra(Era):
             )
         info = object_member(result, "serverInfo", "initialize")
         capabilities = object_member(result, "capabilities", "initialize")
-        return ServerProfile(version, info, capabilities, self, instructions_of(result))
+        behind = is_gateway(info, object_member(result, "_meta", "initialize"))
+        return ServerProfile(version, info, capabilities, self, instructions_of(result), behind)
 
 
 def resubscribe(resources: Sequence[str], log_level: str | None) -> Exchange[None]:
@@ -225,7 +229,7 @@ class StatelessEra(Era):
         meta = object_member(result, "_meta", "server/discover")
         info = object_member(meta, f"{META}serverInfo", "server/discover")
         capabilities = object_member(result, "capabilities", "server/discover")
-        return ServerProfile(revision, info, capabilities, self, instructions_of(result))
+        return ServerProfile(revision, info, capabilities, self, instructions_of(result), is_gateway(info, meta))
 
 
 def _listen(wanted: dict[str, Any]) -> Exchange[None]:

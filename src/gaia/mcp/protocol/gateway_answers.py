@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.errors import Delivery, MCPError, error_of
+from gaia.mcp.errors import Delivery, JsonRpcError, MCPError, answered_error, error_of
+from gaia.mcp.protocol.messages import INVALID_PARAMS
 
 
 class _Envelope(msgspec.Struct):
@@ -79,6 +80,9 @@ def result_bytes(result: dict[str, Any]) -> bytes:
 
 GATEWAY_NAME = "gaia-mcp-gateway"
 
+GATEWAY_KEY = "gaia.mcp/gateway"
+"""The member of `_meta` by which a gateway tells what it is, where it introduces a single server by its own name."""
+
 NOT_SENT = -31001
 """The server has not received the request, so the client can repeat it."""
 
@@ -88,13 +92,13 @@ OUTCOME_UNKNOWN = -31002
 FAILURE_KEY = "gaia.mcp/failure"
 """The member of `_meta` with the details of a failed tool call."""
 
-_AUDIT = "audit"
-"""The only error type of a gateway without a class in `gaia.mcp.errors`."""
+_WITHOUT_CLASS = frozenset({"audit", MCPError.error_type})
+"""The error types of a gateway without a class of their own in `gaia.mcp.errors`."""
 
 
-def is_gateway(server_info: Mapping[str, Any]) -> bool:
-    """Whether a server is a gateway. Another server may only relay a gateway's answers."""
-    return server_info.get("name") == GATEWAY_NAME
+def is_gateway(server_info: Mapping[str, Any], meta: Mapping[str, Any]) -> bool:
+    """Whether the server that introduces itself so is a gateway. Another server may only relay a gateway's answers."""
+    return GATEWAY_KEY in meta or server_info.get("name") == GATEWAY_NAME
 
 
 def details_of(server: str, error: MCPError, delivery: Delivery) -> dict[str, str]:
@@ -106,8 +110,18 @@ def failed_result(text: str, details: Mapping[str, str]) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {FAILURE_KEY: details}}
 
 
-def failure_of(code: object, message: str, data: object) -> MCPError | None:
-    return _failure(message, data) if code in (NOT_SENT, OUTCOME_UNKNOWN) else None
+REFUSED: Mapping[str, str] = {"errorType": JsonRpcError.error_type, "delivery": "not_sent"}
+"""The details of an error that is the gateway's own answer, before any server has received the request."""
+
+
+def failure_of(code: int, message: str, data: object) -> MCPError | None:
+    """The failure that a gateway reports in an error; None if the error comes from a server."""
+    if isinstance(data, dict) and data.get("errorType") == JsonRpcError.error_type:
+        refused = answered_error(code, message)
+        refused.delivery = _delivery_in(data)
+        return refused
+    # Clients of other makers know an unknown tool by its code.
+    return _failure(message, data) if code in (NOT_SENT, OUTCOME_UNKNOWN, INVALID_PARAMS) else None
 
 
 def failure_in(result: Mapping[str, Any]) -> MCPError | None:
@@ -126,8 +140,12 @@ def _failure(message: str, details: object) -> MCPError | None:
         return None
     # This client is connected, so `NotConnected` would report a misuse to its application.
     error = error_of("server_unavailable" if word == "not_connected" else word, message)
-    if type(error) is MCPError and word != _AUDIT:
+    if type(error) is MCPError and word not in _WITHOUT_CLASS:
         # It does not come from a gateway. Error types are labels of metrics, so servers must not invent any.
         return None
-    error.delivery = "not_sent" if details.get("delivery") == "not_sent" else "unknown"
+    error.delivery = _delivery_in(details)
     return error
+
+
+def _delivery_in(details: Mapping[str, Any]) -> Delivery:
+    return "not_sent" if details.get("delivery") == "not_sent" else "unknown"

@@ -2,7 +2,8 @@
 
 Each answer of a gateway has ``Gaia-Clock: <clock id> <milliseconds>``, a reading of the gateway's monotonic clock. Its
 clients send ``Gaia-Deadline: <clock id> <milliseconds>`` with a call: the call's deadline as a reading of that clock.
-The gateway ignores the deadline if the clock is another gateway's, as happens behind a load balancer.
+The gateway ignores the deadline if the clock is another gateway's, as happens behind a load balancer. The first request
+of a client, which knows no clock yet, has ``Gaia-Timeout: <milliseconds>`` instead: how long the client waits.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 
 _CLOCK = b"gaia-clock"
 _DEADLINE = b"gaia-deadline"
+_TIMEOUT = b"gaia-timeout"
 
 _MAX_ID = 64
 _MAX_DIGITS = 18
@@ -30,11 +32,12 @@ class GatewayClock:
         """The header of an answer that is sent now."""
         return _CLOCK, b"%b %d" % (self._id, now * 1000)
 
-    def deadline(self, headers: Mapping[bytes, bytes]) -> float | None:
-        """The deadline of a request with these headers; None if they have none for this clock."""
+    def deadline(self, headers: Mapping[bytes, bytes], now: float) -> float | None:
+        """The deadline of a request that came now with these headers; None if they have none for this clock."""
         value = headers.get(_DEADLINE)
         if value is None:
-            return None
+            left = headers.get(_TIMEOUT, b"")
+            return now + int(left) / 1000 if _is_reading(left) else None
         identifier, _, reading = value.partition(b" ")
         return int(reading) / 1000 if identifier == self._id and _is_reading(reading) else None
 
@@ -54,6 +57,11 @@ class RemoteClock:
         """By how many seconds the far clock is ahead of this one, at least."""
         self._noted = 0.0
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the server has shown a clock: it is a gateway then."""
+        return bool(self._id)
+
     def note(self, headers: Mapping[bytes, bytes], now: float) -> None:
         """Note the headers of an answer that has just arrived. Other headers than a gateway's change nothing."""
         value = headers.get(_CLOCK)
@@ -72,10 +80,15 @@ class RemoteClock:
             return
         self._ahead, self._noted = ahead, now
 
-    def header(self, deadline: float) -> bytes:
-        """The line of a request's head that tells the deadline; empty if the far clock is unknown."""
-        if not self._id or deadline > _MAX_SECONDS:
+    def header(self, deadline: float, now: float | None = None) -> bytes:
+        """The line of a request's head that tells the deadline.
+
+        Empty if the far clock is unknown; but if `now` is given, the line then tells how much time is left.
+        """
+        if deadline > _MAX_SECONDS or (not self._id and now is None):
             return b""
+        if not self._id and now is not None:
+            return b"Gaia-Timeout: %d\r\n" % (max(0.0, deadline - now) * 1000)
         return b"Gaia-Deadline: %b %d\r\n" % (self._id, max(0.0, (deadline + self._ahead) * 1000))
 
 

@@ -15,7 +15,6 @@ from opentelemetry.context import Context
 
 from gaia.mcp.errors import ConfigError, MCPError, ServerCrashed
 from gaia.mcp.observation.lifecycle_spans import LifecycleSpans
-from gaia.mcp.protocol.gateway_answers import is_gateway
 from gaia.mcp.rpc.channel import Ending
 from gaia.mcp.supervision.call_queue import CallQueue
 from gaia.mcp.supervision.context import RecyclingReason, SupervisionContext
@@ -213,7 +212,7 @@ class ServerLifecycle:
         assert generation.greeting is not None, "it was greeted"
         profile = generation.greeting.profile
         condition.profile = profile.masked(generation.connection.redact)
-        generation.connection.reads_failures = is_gateway(profile.server_info)
+        generation.connection.reads_failures = profile.is_gateway
         now = self._context.clock.monotonic()
         condition.loss = None
         generation.ready(now, has_waited=has_waited)

@@ -105,7 +105,8 @@ def test_a_client_gets_what_is_as_severe_as_it_wants(level: object, least: str |
 
 def test_a_refusal_is_what_clients_get_and_not_an_error_of_http() -> None:
     refused = RequestRefused(INVALID_PARAMS, "name: missing")
-    assert (refused.code, str(refused), refused.data, refused.status) == (INVALID_PARAMS, "name: missing", None, 200)
+    assert (refused.code, str(refused), refused.status) == (INVALID_PARAMS, "name: missing", 200)
+    assert refused.data == {"errorType": "jsonrpc", "delivery": "not_sent"}
 
 
 @pytest.mark.parametrize(

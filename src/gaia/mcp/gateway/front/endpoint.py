@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -171,7 +172,7 @@ class Endpoint:
             request = PendingRequest(
                 message.id, message.method, params, meta, reply, view, session, owner, http.address
             )
-            request.deadline = self.clock.deadline(http.headers)
+            request.deadline = self.clock.deadline(http.headers, time.monotonic())
             responder.on_gone = request.client_gone
             if release is not None:
                 request.after_end(release)

@@ -14,10 +14,11 @@ from gaia.mcp.gateway.clients.sessions import Handshake, Session
 from gaia.mcp.gateway.messages import EMPTY_RESULT, META, Params, RequestRefused, member
 from gaia.mcp.gateway.views.view import View
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
-from gaia.mcp.protocol.gateway_answers import GATEWAY_NAME
+from gaia.mcp.protocol.gateway_answers import GATEWAY_KEY, GATEWAY_NAME
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 
 _INFO = {"name": GATEWAY_NAME, "version": __version__}
+_SELF = {GATEWAY_KEY: _INFO}
 
 _MAX_SAID = 64 * 1024
 """Bytes of the client's capabilities and of its `clientInfo`, which the session keeps."""
@@ -49,19 +50,32 @@ def initialize(request: PendingRequest) -> None:
 
     def answer() -> None:
         session.is_open = True
-        _introduce(request, {"protocolVersion": session.revision, "serverInfo": _INFO})
+        said = {"protocolVersion": session.revision, "serverInfo": _server_info(request.view), "_meta": _SELF}
+        _introduce(request, said)
 
-    request.view.when_opening(later(request, answer))
+    request.view.when_opening(later(request, answer), request.deadline)
 
 
 def discover(request: PendingRequest) -> None:
-    facts = {
-        "supportedVersions": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS],
-        "_meta": {f"{META}serverInfo": _INFO},
-        "ttlMs": 0,
-        "cacheScope": "private",
-    }
-    request.view.when_opening(later(request, lambda: _introduce(request, facts)))
+    def answer() -> None:
+        said = {
+            "supportedVersions": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS],
+            "_meta": {f"{META}serverInfo": _server_info(request.view), **_SELF},
+            "ttlMs": 0,
+            "cacheScope": "private",
+        }
+        _introduce(request, said)
+
+    request.view.when_opening(later(request, answer), request.deadline)
+
+
+def _server_info(view: View) -> dict[str, Any]:
+    """At the path of one server, what the server itself says of itself, once it was ready."""
+    known = None if view.server is None else view.servers()[0].client.server_info
+    if not known:
+        return _INFO
+    # Clients insist on both members, and servers of the stateless era need not have them.
+    return {**known, "name": str(known.get("name") or view.server), "version": str(known.get("version") or "")}
 
 
 def _introduce(request: PendingRequest, facts: dict[str, Any]) -> None:
@@ -84,7 +98,9 @@ def _capabilities(view: View) -> dict[str, Any]:
     A server that was never ready may turn out to have prompts and resources, and a session may outlive the start.
     """
     declared = [server.capabilities or _PERHAPS for server in view.servers()]
-    capabilities: dict[str, Any] = {"tools": {"listChanged": True}}
+    capabilities: dict[str, Any] = {}
+    if view.server is None or any("tools" in one or one is _PERHAPS for one in declared):
+        capabilities["tools"] = {"listChanged": True}
     if any("prompts" in one for one in declared):
         capabilities["prompts"] = {"listChanged": True}
     resources = [one["resources"] for one in declared if isinstance(one.get("resources"), Mapping)]

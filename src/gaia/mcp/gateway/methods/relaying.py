@@ -21,6 +21,7 @@ from gaia.mcp.errors import (
     Overloaded,
     ServerUnavailable,
     ToolDenied,
+    UnknownTool,
 )
 from gaia.mcp.gateway.access.audit import AuditEntry, digest_of, shown_text
 from gaia.mcp.gateway.access.checks import OverShare
@@ -36,7 +37,7 @@ from gaia.mcp.gateway.upstream.sealing import binding_of
 from gaia.mcp.gateway.views.upstream_servers import UpstreamServer
 from gaia.mcp.observation.request_spans import Observation
 from gaia.mcp.protocol.eras import MISSING_CAPABILITY, UNSUPPORTED_VERSION
-from gaia.mcp.protocol.gateway_answers import NOT_SENT, OUTCOME_UNKNOWN, details_of, failed_result
+from gaia.mcp.protocol.gateway_answers import NOT_SENT, OUTCOME_UNKNOWN, details_of, failed_result, failure_of
 from gaia.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from gaia.mcp.protocol.request_headers import HEADER_MISMATCH
 from gaia.mcp.protocol.rounds import delivery_of
@@ -276,7 +277,10 @@ def refuse_unknown(request: PendingRequest, what: str, name: str) -> None:
     """Answer a request for a thing that does not exist or that the client may not see."""
     outcome = "unknown_tool" if what == "tool" else "not_found"
     request.view.checks.counts.add(request.principal, "", outcome, 0.0)
-    record_unknown(request, name, outcome, lambda: request.fail(INVALID_PARAMS, f"Unknown {what}: {name}"))
+    text = f"Unknown {what}: {name}"
+    error: MCPError = UnknownTool(text) if what == "tool" else JsonRpcError(INVALID_PARAMS, text)
+    error.delivery = "not_sent"
+    record_unknown(request, name, outcome, lambda: fail(request, "", error))
 
 
 def record_unknown(request: PendingRequest, name: str, outcome: str, then: Callable[[], None]) -> None:
@@ -285,6 +289,11 @@ def record_unknown(request: PendingRequest, name: str, outcome: str, then: Calla
 
 def fail(request: PendingRequest, server: str, error: MCPError) -> None:
     """Answer with the server's error, or with a relaying error that says whether the server may have acted."""
+    delivery = delivery_of(request.params, error)
+    details = details_of(server, error, delivery)
+    if isinstance(error, UnknownTool):
+        request.fail(INVALID_PARAMS, error.message, details)
+        return
     if isinstance(error, JsonRpcError):
         # The stateless era has no code of its own for a missing resource.
         code = INVALID_PARAMS if request.is_stateless and error.code == RESOURCE_NOT_FOUND else error.code
@@ -292,9 +301,11 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
             text = f"the gateway and server {server!r} do not understand one another: {error.message}"
             request.fail(INTERNAL_ERROR, text)
         else:
-            request.fail(code, error.message, error.data, status=_STATUS.get(code, 200))
+            # A server that is no gateway must not speak for this one.
+            own = None if failure_of(code, "", error.data) is not None else error.data
+            data = details if delivery == "not_sent" else own
+            request.fail(code, error.message, data, status=_STATUS.get(code, 200))
         return
-    delivery = delivery_of(request.params, error)
     # The gateway's own circuit breaker names no host, so its message is shown.
     message, short = error.message, None if isinstance(error, CircuitOpen) else _HOST_DETAILS.get(error.error_type)
     if request.principal is not None and short is not None:
@@ -305,7 +316,7 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
             logger.warning("server_error_withheld", server=server, client=client, error=message, suppressed=suppressed)
         hint = error.next_attempt if isinstance(error, ServerUnavailable) else ""
         message = f"server {server!r}: {short}{hint}; the log of the gateway has the reason"
-    details, words = details_of(server, error, delivery), f" ({_DELIVERY[delivery]})"
+    words = f" ({_DELIVERY[delivery]})"
     # If the server is a gateway, its message already has these words.
     text = message.removesuffix(words) + words
     if delivery == "not_sent":

@@ -13,7 +13,7 @@ import orjson
 from opentelemetry import context as contexts
 
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse, JsonRpcError, MCPError
+from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse, JsonRpcError, MCPError, UnknownTool
 from gaia.mcp.gateway.upstream.rounds import PARK_SECONDS, ClientSide, OnEnd, Relayed, Rounds, check_offered, offers
 from gaia.mcp.gateway.upstream.sealing import SealBroken, binding_of
 from gaia.mcp.protocol.eras import MISSING_CAPABILITY
@@ -290,7 +290,7 @@ class RelayedCall(SubmittedRequest):
         found = self._process._engine.tool_calls.catalog.get(tool)
         if self.client.may_call(self._process.name, tool, None if found is None else found.annotations):
             return None
-        return JsonRpcError(INVALID_PARAMS, f"Unknown tool: {tool}")
+        return UnknownTool(f"Unknown tool: {tool}")
 
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
         # The client that connects the server limits the time of the question.

@@ -214,10 +214,11 @@ class UpstreamServers:
         return self._version
 
     def settled(self, server: UpstreamServer) -> bool:
-        if not server.has_settled:
-            joined = self.manager.get_client(server.name) is server.client
-            server.has_settled = joined or server.client.state not in _STARTING
+        server.has_settled = server.has_settled or not self.is_starting(server)
         return server.has_settled
+
+    def is_starting(self, server: UpstreamServer) -> bool:
+        return server.client.state in _STARTING and self.manager.get_client(server.name) is not server.client
 
     def names(self) -> list[str]:
         return [status.name for status in self.manager.status()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -28,6 +29,8 @@ _OPENING_SECONDS = 3.0
 Clients wait 10 seconds for opening and the first list: the official SDK for the answer to ``server/discover`` alone,
 other clients for both together.
 """
+_PART_OF_WAIT = 0.9
+"""The part of a client's time that the gateway waits for the server; the rest is for the answer's way."""
 _START_SECONDS = 5.0
 """How long a list waits for the same servers. It then leaves out slower servers."""
 _LIST_SECONDS = 5.0
@@ -113,9 +116,17 @@ class View:
     def sees_resource(self, server: str, uri: str) -> bool:
         return self.sees(server) and self.profile.allows_resource(server, uri)
 
-    def when_opening(self, act: Callable[[], None]) -> None:
-        """Like `when_settled`, but waits for less time: a list waits again for servers that are not settled by then."""
-        self._servers.when(lambda: all(map(self._servers.settled, self.servers())), act, _OPENING_SECONDS)
+    def when_opening(self, act: Callable[[], None], deadline: float | None) -> None:
+        """Like `when_settled`, but waits for less time: a list waits again for servers that are not settled by then.
+
+        At the path of one server, the answer is about that server, so it waits as long as the client does: until
+        shortly before `deadline`, a reading of the monotonic clock.
+        """
+        if self.server is None or deadline is None:
+            self._servers.when(lambda: all(map(self._servers.settled, self.servers())), act, _OPENING_SECONDS)
+        else:
+            seconds = _PART_OF_WAIT * max(0.0, deadline - time.monotonic())
+            self._servers.when(lambda: not any(map(self._servers.is_starting, self.servers())), act, seconds)
 
     def when_settled(self, act: Callable[[], None]) -> None:
         """Call `act` when the first start of each server has succeeded or failed, or after `_START_SECONDS`.
@@ -182,7 +193,9 @@ class View:
     def _may_come(self, server: UpstreamServer, tool: str) -> bool:
         """Whether the server may soon have a tool that the manager does not list."""
         catalog = server.client._engine.tool_calls.catalog
-        if not catalog.listed:
+        profile = server.client._engine.session.profile
+        if not catalog.listed or (profile is not None and profile.is_gateway):
+            # A gateway does not list the tools of a server that has never been ready, and answers for that server.
             return True
         # The server has listed its tools and has not joined the others yet, or ended before it could.
         has_joined = any(

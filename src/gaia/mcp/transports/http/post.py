@@ -49,6 +49,8 @@ _LINGER_SECONDS = 0.5
 
 _MAX_UNUSED_BYTES = 64 * 1024
 
+_OPENING = frozenset({"initialize", "server/discover"})
+
 _OK = 200
 """Reading a member of `HTTPStatus` takes as long as a call of a function, and each call would do it."""
 
@@ -167,6 +169,7 @@ class Post:
         pause = _RECONNECT_SECONDS
         while True:
             self._require_own(error)
+            self._take_back()
             if isinstance(error, TimedOut) or self.sent or self._is_done():
                 raise error
             if self._channel.unreachable(error, self):
@@ -196,7 +199,9 @@ class Post:
                 deadline=self._limit,
                 on_sending=self._begin,
                 on_status=self._note_status,
-                added=session.clock.header(self._item.last_deadline),
+                added=session.clock.header(
+                    self._item.last_deadline, time.monotonic() if self.method in _OPENING else None
+                ),
             )
             session.clock.note(response.headers, time.monotonic())
             # Not `with`, which costs each call two frames.
@@ -272,6 +277,7 @@ class Post:
         with self._channel.lock:
             if self.sent and self._refused and not self._interrupted:
                 self._item.undo_write()
+                self.sent = self._refused = False
 
     def _check(self) -> None:
         if self._interrupted:
@@ -407,7 +413,8 @@ class Post:
                 return partial(self._correct, error)
             self._hand_over_error(error)
         else:
-            if status == HTTPStatus.UNAUTHORIZED:
+            if status == HTTPStatus.UNAUTHORIZED or session.clock.is_known:
+                # A gateway that has passed the message on answers it.
                 self._take_back()
             self._fail(error_responses.refusal(response, url, body, session.name, session.redact))
         return None
@@ -428,6 +435,7 @@ class Post:
     def _broken(self, error: Exception) -> None:
         if self._interrupted or self.answered:
             return
+        self._take_back()
         reason = self._session.reason(error)
         if self.sent:
             self._fail(AnswerLost(f"the connection broke before the answer: {reason}"))

@@ -21,6 +21,7 @@ from gaia.mcp.errors import (
     NotConnected,
     ServerCrashed,
     ToolDenied,
+    UnknownTool,
 )
 from gaia.mcp.gateway.upstream import relayed_call
 from gaia.mcp.gateway.upstream.relayed_call import RelayedCall
@@ -348,7 +349,7 @@ async def test_a_call_that_has_waited_is_sent_only_if_its_client_may_still_make_
         one.tools.remove("look")
         one.tools.add({"name": "look"})
         relayed = await Reader().send(upstream, "tools/call", call_of("look")).relayed()
-        assert isinstance(relayed.error, JsonRpcError)
+        assert isinstance(relayed.error, UnknownTool)
         assert relayed.error.delivery == "not_sent"
         assert len(one.calls) == 1
 

@@ -88,7 +88,7 @@ async def test_a_session_opens_before_a_list_is_answered_without_a_server_that_d
     async with Gateway({"silent": silent}) as gateway:
         view = View(gateway._servers, gateway._changes, None, Profile("p"))
         opened, settled = asyncio.Event(), asyncio.Event()
-        view.when_opening(opened.set)
+        view.when_opening(opened.set, None)
         await asyncio.wait_for(opened.wait(), PATIENCE)
         view.when_settled(settled.set)
         assert not settled.is_set()

@@ -16,6 +16,7 @@ import httpx2
 import pytest
 
 from gaia.http.connection import HttpConnection
+from gaia.http.errors import ConnectFailed
 from gaia.http.request import HttpSettings
 from gaia.http.url import Url
 from gaia.http.waits import run
@@ -337,6 +338,49 @@ def test_one_that_was_given_up_before_its_turn_is_not_even_asked_whether_it_may_
     connection.request.assert_not_called()
     item.begin_write.assert_not_called()
     item.undo_write.assert_not_called()
+
+
+@pytest.mark.parametrize(("status", "is_unsent"), [(307, True), (401, True), (200, False)])
+def test_one_that_was_refused_before_the_connection_failed_was_not_sent(status: int, is_unsent: bool) -> None:
+    item = a_call()
+    post = a_post(item)
+
+    async def send(*_: object, **hooks: Any) -> None:
+        hooks["on_sending"]()
+        hooks["on_status"](status)
+        raise ConnectFailed("nobody listens")
+
+    post._session.send = send  # type: ignore[assignment]
+    channel: Mock = post._channel  # type: ignore[assignment]
+    run(post.exchange(Mock(spec=HttpConnection)))
+    assert item.undo_write.called is is_unsent
+    assert channel.unreachable.called is is_unsent
+    assert channel.request_failed.called is not is_unsent
+
+
+def test_one_whose_deadline_has_passed_is_not_sent() -> None:
+    item = a_call()
+    item.deadline = item.last_deadline = time.monotonic()
+    post = a_post(item)
+
+    async def send(*_: object, **hooks: Any) -> None:
+        hooks["on_sending"]()
+
+    post._session.send = send  # type: ignore[assignment]
+    run(post.exchange(Mock(spec=HttpConnection)))
+    item.begin_write.assert_not_called()
+
+
+@pytest.mark.parametrize(("is_gateway", "delivery"), [(True, "not_sent"), (False, "unknown")])
+def test_a_call_that_a_gateway_refuses_by_a_status_has_reached_no_server(
+    server: ScriptedServer, client: MCPClient, is_gateway: bool, delivery: str
+) -> None:
+    clock = {"Gaia-Clock": "abc 1000"} if is_gateway else {}
+    server.on["tools/list"] = lambda exchange: exchange.json(exchange.answer({"tools": []}), headers=clock)
+    assert client.list_tools(refresh=True) == []
+    server.on["tools/call"] = lambda exchange: exchange.body(b"too much", status=429)
+    result = client.call_tool("echo", {})
+    assert (result["error_type"], result["delivery"]) == ("http", delivery)
 
 
 class Gate(httpx2.Auth):
