@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gaia.adapters.anthropic import anthropic_tools, run_tool_call, run_tool_call_async
-from gaia.adapters.calls import Manager
+from gaia.adapters.selection import Manager
 from gaia.mcp import MCPClientManager
 from tests.adapters.contract import AdapterContract, Json, Play, Told
 from tests.adapters.scripted_turns import Turn, turn, turns_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gaia.adapters.calls import Manager
+from gaia.adapters.selection import Manager
 from gaia.mcp import MCPClientManager
 from gaia.testing import FakeServer, FakeTool
 from tests.adapters.conftest import Killer, Ledger, assert_idle

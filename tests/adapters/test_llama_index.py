@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gaia.adapters.calls import Manager
+from gaia.adapters.selection import Manager
 from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Killer, Ledger, assert_idle

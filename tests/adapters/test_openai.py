@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gaia.adapters.calls import Manager
 from gaia.adapters.openai import openai_tools, run_tool_call, run_tool_call_async
+from gaia.adapters.selection import Manager
 from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Ledger, assert_idle

@@ -21,8 +21,8 @@ pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pi
 from agents import Agent, RunConfig, Runner, RunResult, Tool
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
-from gaia.adapters.calls import Manager
 from gaia.adapters.openai_agents import MCPManagerAgent, function_tools
+from gaia.adapters.selection import Manager
 
 Json = dict[str, Any]
 Step = tuple[str, Json | str]

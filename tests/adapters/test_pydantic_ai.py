@@ -27,8 +27,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.models.test import TestModel
 
-from gaia.adapters.calls import Manager
 from gaia.adapters.pydantic_ai import MCPManagerToolset
+from gaia.adapters.selection import Manager
 from gaia.mcp import MCPClientManager
 from gaia.testing import FakeServer, FakeTool
 from tests.adapters.conftest import Killer, Ledger, assert_idle

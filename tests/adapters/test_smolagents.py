@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gaia.adapters.calls import Manager
+from gaia.adapters.selection import Manager
 from gaia.mcp import MCPClientManager, MCPError, MCPTool, ToolResult
 from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Killer, Ledger

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gaia.adapters.calls import Manager
+from gaia.adapters.selection import Manager
 from gaia.mcp import MCPClientManager
 from tests.adapters.conftest import Killer, Ledger
 from tests.adapters.contract import HOLD, RECORD, AdapterContract, Json, Play, Step, Told
