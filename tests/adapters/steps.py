@@ -164,3 +164,34 @@ def anthropic(manager: Any, **selection: Any) -> Step:
         return anthropic_tools(manager, **selection)
 
     return step
+
+
+FRAMEWORKS = {
+    "langchain": "langchain",
+    "pydantic_ai": "pydantic_ai",
+    "openai_agents": "agents",
+    "google_adk": "google.adk",
+    "strands": "strands",
+    "llama_index": "llama_index.core",
+    "crewai": "crewai",
+    "smolagents": "smolagents",
+    "openai": "json",
+    "anthropic": "json",
+}
+"""The functions above, and the module that each needs."""
+
+
+def names_of(definitions: Any) -> list[str]:
+    """The names of what a step has listed."""
+    return [_name(one) for one in (definitions.values() if isinstance(definitions, dict) else definitions)]
+
+
+def _name(definition: Any) -> str:
+    if isinstance(definition, dict):
+        name: str = definition.get("function", definition)["name"]
+        return name
+    for inner in ("tool_def", "metadata"):
+        if hasattr(getattr(definition, inner, None), "name"):
+            definition = getattr(definition, inner)
+    named: str = definition.name
+    return named

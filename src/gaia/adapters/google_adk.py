@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from gaia.adapters.calls_in_doubt import CallsInDoubt
 from gaia.adapters.results import (
-    IMAGE_TYPES,
     description_for_model,
     input_schema,
     name_for_model,
@@ -135,7 +134,8 @@ class MCPManagerTool(BaseTool):
             response["result" if _parsed(response["result"]) == result.structured else "structured"] = result.structured
         for part in parts:
             if not isinstance(part, str):
-                response.setdefault("images" if part.inline_data.mime_type in IMAGE_TYPES else "files", []).append(part)
+                kind = "images" if part.inline_data.mime_type.startswith("image/") else "files"
+                response.setdefault(kind, []).append(part)
         return response
 
 

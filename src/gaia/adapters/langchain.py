@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, Unpack
 from gaia.adapters.arguments import inlined_schema
 from gaia.adapters.calls_in_doubt import CallsInDoubt
 from gaia.adapters.results import description_for_model, name_for_model, parts_for_model, text_for_model
-from gaia.adapters.selection import Manager, Report, SelectionKeywords, ToolSelection, once_per_tool
+from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 
 try:
@@ -94,10 +94,7 @@ class MCPStructuredTool(StructuredTool):
             result,
             lambda text: {"type": "text", "text": text},
             lambda data, mime: {"type": "image", "base64": data, "mime_type": mime},
-            lambda data, mime, _: (
-                {"type": mime.partition("/")[0], "base64": data, "mime_type": mime}
-                | ({"type": "file"} if mime == "application/pdf" else {})
-            ),
+            _file,
         )
         is_text = all(block["type"] == "text" for block in blocks)
         return text_for_model(result) if is_text else blocks, dict(result)
@@ -124,6 +121,11 @@ def _tools(selection: ToolSelection, tools: list[MCPTool]) -> list[StructuredToo
 _schema = once_per_tool(inlined_schema)
 
 
+def _file(data: str, mime_type: str, _: str) -> dict[str, Any] | None:
+    # LangChain shows other files of a tool as JSON.
+    return {"type": "file", "base64": data, "mime_type": mime_type} if mime_type == "application/pdf" else None
+
+
 def _with_identity(config: Any, call: Any) -> Any:
     """`config` with the id of the call, which LangChain does not pass to `_run` and `_arun`."""
     config = ensure_config(config)
@@ -131,7 +133,7 @@ def _with_identity(config: Any, call: Any) -> Any:
     return {**config, "metadata": {**config["metadata"], _IDENTITY: identity}}
 
 
-def _stream_writer(name: str, identity: Any) -> Report:
+def _stream_writer(name: str, identity: Any) -> Callable[[float, float | None, str | None], None]:
     from langgraph.config import get_stream_writer
 
     write = get_stream_writer()

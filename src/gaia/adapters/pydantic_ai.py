@@ -97,7 +97,7 @@ class MCPManagerToolset(AbstractToolset[AgentDepsT]):
 
 
 def _toolset_tools(
-    _: ToolSelection, tools: list[MCPTool], toolset: MCPManagerToolset[Any], max_retries: int
+    _: ToolSelection, tools: list[MCPTool], toolset: AbstractToolset[Any], max_retries: int
 ) -> dict[str, ToolsetTool[Any]]:
     definitions = [_definition(tool) for tool in tools]
     return {

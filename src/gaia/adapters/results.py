@@ -22,6 +22,7 @@ __all__ = [
     "input_schema",
     "name_for_model",
     "parse_arguments",
+    "parts_for_model",
     "text_for_model",
 ]
 

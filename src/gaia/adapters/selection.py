@@ -124,7 +124,8 @@ class ToolSelection:
     def cached(self, make: Callable[..., T], *details: Any) -> T:
         """``make(selection, tools, *details)``, made again only when the manager's tools have changed.
 
-        All callers share what was made, and must not change it. The manager replaces its tools whenever a server lists others, joins, leaves or is filtered otherwise.
+        All callers share what was made, and must not change it. The manager replaces its tools whenever a server lists
+        others, joins, leaves or is filtered otherwise.
         """
         listed = self.manager.list_tools()
         known = self._cached.get(key := (make, *details))
@@ -164,10 +165,9 @@ class ToolSelection:
         try:
             given = parse_arguments(arguments)
             if (on_approval := self._asked(name, given, approved)) is not None:
-                answer = on_approval()
-                if inspect.isawaitable(answer):
+                if inspect.iscoroutinefunction(self._options.on_approval):
                     raise TypeError("on_approval is a coroutine function, and this call is not awaited")
-                if answer is not True:
+                if on_approval() is not True:
                     raise _unapproved(name)
             return self.manager.call_tool(name, given, on_progress=self._progress(name, report))
         except (InvalidArguments, ToolDenied) as error:
@@ -181,8 +181,7 @@ class ToolSelection:
             given = parse_arguments(arguments)
             if (on_approval := self._asked(name, given, approved)) is not None:
                 is_awaited = inspect.iscoroutinefunction(self._options.on_approval)
-                answer = on_approval() if is_awaited else await asyncio.to_thread(on_approval)
-                if (await answer if inspect.isawaitable(answer) else answer) is not True:
+                if (await on_approval() if is_awaited else await asyncio.to_thread(on_approval)) is not True:
                     raise _unapproved(name)
             manager = AsyncMCPClientManager.over(self.manager)
             return await manager.call_tool(name, given, on_progress=self._progress(name, report))
