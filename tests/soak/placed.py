@@ -1,6 +1,6 @@
 """Nodes and actors are lost under load: each call has an outcome, none contradicts the ledger, none is made twice.
 
-    python -m tests.soak.cluster [--nodes 100] [--actors 100] [--callers 16] [--minutes M] [--seed N] [--json]
+    python -m tests.soak.placed [--nodes 100] [--actors 100] [--callers 16] [--minutes M] [--seed N] [--json]
 
 A server is placed on a Ray cluster of three nodes on this machine, and callers call it without a pause. It writes each
 call into a ledger before it acts. Nodes lose all their processes at once, and actors are killed. A bare actor of Ray's
@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gaia.mcp import MCPClient
-from tests.cluster.small_cluster import SmallCluster
+from tests.placement.small_cluster import SmallCluster
 from tests.servers.processes import wait_for_end
 from tests.soak.figures import summary
 
@@ -334,7 +334,7 @@ def show(figures: Figures, console: Console) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.soak.cluster", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.placed", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--nodes", type=int, default=100, help="how many nodes are lost")
     parser.add_argument("--actors", type=int, default=100, help="how many actors are killed")
     parser.add_argument("--callers", type=int, default=16)

@@ -19,7 +19,7 @@ PATIENCE = 240.0
 
 def test_a_short_one(pytestconfig: pytest.Config) -> None:
     size = ["--nodes", "1", "--actors", "1", "--callers", "4", "--seed", str(pytestconfig.getoption("chaos_seed"))]
-    command = [sys.executable, "-m", "tests.soak.cluster", *size, "--json"]
+    command = [sys.executable, "-m", "tests.soak.placed", *size, "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(done.stdout)
