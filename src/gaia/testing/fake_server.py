@@ -83,7 +83,7 @@ class FakeServer(InProcessServer):
 
     def transport(self, timeout: float) -> InMemoryTransport:
         """A new transport for one client, not open yet; `timeout` is in seconds."""
-        transport = InMemoryTransport(self.name, timeout, self._start)
+        transport = InMemoryTransport(self.name, timeout, self._start, lambda: self.transport(timeout))
         self._transports.add(transport)
         return transport
 
