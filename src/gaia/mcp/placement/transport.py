@@ -283,7 +283,8 @@ class PlacedChannel:
         try:
             while not self._closed.is_open and self._ending is None and not self._is_open:
                 self._transport.wait_for_ends(self._closed)
-                self._place(until)
+                if not self._closed.is_open:
+                    self._place(until)
         except MCPError as error:
             self._end(f"cannot be started {error.message}")
 
