@@ -101,3 +101,12 @@ def test_spans_are_those_of_a_server_over_http_and_name_the_machine(connect: Con
     assert attributes["network.protocol.name"] == "http"
     assert attributes["server.address"] == "127.0.0.1"
     assert attributes["gaia.mcp.placement.node"] == socket.gethostname()
+
+
+def test_a_server_that_is_never_restarted_ends_with_its_host(connect: Connect) -> None:
+    client = connect(placed(), restart={"restart": "never"})
+    processes = processes_of(client)
+    assert client.call_tool("crash", {}).is_error
+    assert are_gone(processes)
+    assert wait_until(lambda: host_of(client) is None)
+    assert client.call_tool("add", {"a": 1, "b": 2}).is_error

@@ -26,7 +26,7 @@ from gaia.mcp.gateway.messages import RequestRefused, decode_message, encode_err
 from gaia.mcp.placement.engine import Launch, Ready
 from gaia.mcp.placement.lease import LEASE_PATH, OWNER, Beat, HostState, Owners, fingerprints
 from gaia.mcp.protocol.gateway_answers import NOT_SENT, details_of
-from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.events import Event, ServerState
 from gaia.mcp.transports import fork_server
 from gaia.mcp.transports.base import InProcessServer
 from gaia.mcp.transports.sandbox import Sandbox
@@ -75,7 +75,9 @@ class Host:
         rest = {key: value for key, value in launch.entry.items() if key not in _PROCESS_KEYS}
         self.gateway = Gateway({launch.name: {**_HostedServer(launch), **rest}}, max_body=sys.maxsize)
         self._fingerprints = fingerprints(launch.entry, launch.token)
+        self._never_restarts = launch.entry.get("restart", {}).get("restart") == "never"
         self._url = ""
+        self._is_announced = False
         self._is_ending = False
 
     def run(self) -> None:
@@ -164,7 +166,11 @@ class Host:
     def _listening(self, url: str) -> None:
         loop = asyncio.get_running_loop()
         self._url = url
-        self._announcing = loop.create_task(self._announce())
+
+        def changed(_event: Event) -> None:
+            loop.call_soon_threadsafe(self._look)
+
+        self.gateway.manager.subscribe(changed)
         if not self._launch.is_shared:
             loop.add_reader(0, self._read_input)
 
@@ -176,20 +182,22 @@ class Host:
     async def _application(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.gateway(scope, receive, send)
 
-    async def _announce(self) -> None:
-        """Tell that the server is ready, or why its first start has failed."""
-        manager = self.gateway.manager
-        while True:
-            status = next(iter(manager.status()), None)
-            if status is not None and (status.state is ServerState.READY or status.last_error is not None):
-                break
-            await asyncio.sleep(0.005)
-        problem = None if status.state is ServerState.READY else status.last_error
-        if problem is None:
+    def _look(self) -> None:
+        """Tell that the server is ready, or why its first start has failed. Its end may be that of the host."""
+        status = self.gateway.manager.status()[0]
+        is_ready = status.state is ServerState.READY
+        if self._is_announced:
+            if not is_ready and self._never_restarts:
+                self._end()
+            return
+        if not is_ready and status.last_error is None:
+            return
+        self._is_announced = True
+        if is_ready:
             self._watch()
             # As for a gateway that runs as a service: scanning the objects of the start takes a tenth of each call.
             gc.freeze()
-        port = int(self._url.rpartition(":")[2])
+        port, problem = int(self._url.rpartition(":")[2]), None if is_ready else status.last_error
         _answer(Ready(port=port, pid=os.getpid(), node=socket.gethostname(), problem=problem))
         if problem is not None:
             self._end()
