@@ -130,6 +130,7 @@ PUBLIC_NAMES = {
         "Replay",
         "record",
         "replay",
+        "use_cassette",
     },
     "gaia.mcp.aio": {"AsyncMCPClient", "AsyncMCPClientManager", "AsyncPinnedClient", "EventStream"},
     "gaia.mcp.doctor": {"Check", "Diagnosis", "Verdict", "diagnose", "diagnose_all"},

@@ -81,7 +81,9 @@ def mcp_cassette(
 ) -> Callable[[Mapping[str, Mapping[str, Any]]], AbstractContextManager[MCPClientManager]]:
     """Makes a manager whose servers' answers are recorded.
 
-    ``with mcp_cassette({"time": {"command": "uvx", "args": ["mcp-server-time"]}}) as manager: …``. The file is ``cassettes/<module>/<test>.json`` beside the test's module. The option ``--mcp-record`` says whether
+    ``with mcp_cassette({"time": {"command": "uvx", "args": ["mcp-server-time"]}}) as manager: …``
+
+    The file is ``cassettes/<module>/<test>.json`` beside the test's module. The option ``--mcp-record`` says whether
     real servers are asked; see `gaia.testing.use_cassette`. By default they never are where ``CI`` is set.
     """
     from gaia.testing import use_cassette
