@@ -39,7 +39,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             _HTTP,
             "uvloop>=0.19; sys_platform != 'win32'",
         ),
-        "kubernetes": ("kubernetes>=29", "cryptography>=42", _HTTP),
+        "kubernetes": ("kubernetes>=29", "urllib3>=2.3", "cryptography>=42", _HTTP),
         "gateway": (
             *_SERVING,
             "uvloop>=0.19; sys_platform != 'win32'",

@@ -17,6 +17,10 @@ def engine_for(placement: Placement) -> Engine:
         from gaia.mcp.placement.ssh_engine import SshEngine
 
         return SshEngine(placement)
+    if placement.engine == "kubernetes":
+        from gaia.mcp.placement.kubernetes_engine import KubernetesEngine
+
+        return KubernetesEngine(placement)
     from gaia.mcp.placement.process_engine import ProcessEngine
 
     return ProcessEngine()

@@ -64,9 +64,8 @@ class RayEngine:
     def start(self, launch: Launch, on_ended: Callable[[str], None]) -> _RayHost:
         placement, demand = self._placement, self._placement.demand
         unique = "shared" if launch.is_shared else secrets.token_hex(6)
-        name = launch.name
         options: dict[str, Any] = {
-            "name": f"{name}#{unique}",
+            "name": f"{launch.name}#{unique}",
             "num_cpus": demand.pop("CPU", 0),
             "num_gpus": demand.pop("GPU", 0),
             # Ray begins with a random node for each actor that needs nothing, and spreads none of them then.
@@ -77,7 +76,7 @@ class RayEngine:
             "runtime_env": placement.runtime_env,
             "node": placement.node,
         }
-        about = {"name": name, "is_shared": launch.is_shared, "started_by": launch.started_by}
+        about = {"name": launch.name, "is_shared": launch.is_shared, "started_by": launch.started_by}
         # The actor keeps the host, so the host ends with its standard input.
         launch = msgspec.structs.replace(launch, certificate=make_certificate(), is_shared=False)
         return _RayHost(self._joined(), options, launch, about, self._placement.demand, on_ended)
