@@ -17,15 +17,16 @@ from mcp import Client
 from gaia.mcp import MCPClient, MCPClientManager
 from gaia.mcp.aio import AsyncMCPClient
 from gaia.mcp.errors import NotOffered
-from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.events import ServerState, StateChanged
 from gaia.mcp.transports.http import HttpTransport
 from tests.client.test_applied_configurations import calling
 from tests.gateway.running import running
+from tests.recorder import Recorder
 from tests.servers.answers import text
 from tests.servers.http_server import ScriptedServer
 from tests.servers.processes import is_alive
 from tests.servers.state_file import read_state
-from tests.tracing import Metering, Tracing
+from tests.tracing import Metering, Tracing, attributes_of
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.process
@@ -84,6 +85,27 @@ def test_another_number_is_applied_without_a_gap_and_without_a_restart(fault_ser
         assert wait_until(lambda: sum(map(is_alive, read_state(state).pids)) == 1)
 
 
+def test_a_server_gets_replicas_and_loses_them_without_a_gap(fault_server: Server, tmp_path: Path) -> None:
+    old, new, last = (fault_server(state_file=tmp_path / name) for name in ("old", "new", "last"))
+    with MCPClientManager({"it": old}) as manager:
+        client, events = client_of(manager), Recorder()
+        manager.subscribe(events)
+        with calling(manager, "it"):
+            assert manager.apply({"it": replicated(new, 3)}).replaced == ("it",)
+            assert is_ready(client, 3)
+            assert wait_until(lambda: not any(map(is_alive, read_state(tmp_path / "old").pids)))
+            broken = {**fault_server(exit_at_start={"code": 7}), "disabledTools": ["echo"]}
+            assert "code 7" in manager.apply({"it": broken}).failed["it"], "the replicas go on"
+            assert manager.apply({"it": last}).replaced == ("it",)
+        assert client.status.replicas == ()
+        assert wait_until(lambda: not any(map(is_alive, read_state(tmp_path / "new").pids)))
+        assert client is client_of(manager)
+        assert [event for event in events.of(StateChanged) if event.server == "it"] == []
+        assert manager.apply({"it": replicated({**last, "disabledTools": ["echo"]}, 2)}).failed == {}
+        assert manager.call_tool("mcp_it_echo", {"text": "x"}).is_error, "filters change with it"
+        assert "mcp_it_echo" not in {tool.namespaced_name for tool in manager.list_tools()}
+
+
 def test_another_configuration_reaches_all_without_a_gap(fault_server: Server, tmp_path: Path) -> None:
     old, new = (fault_server(state_file=tmp_path / name) for name in ("old", "new"))
     with MCPClientManager({"it": replicated(old, 2)}) as manager:
@@ -135,13 +157,18 @@ def test_the_sessions_of_a_url_are_replicas() -> None:
 def test_spans_and_figures_are_those_of_each_replica(
     fault_server: Server, tracing: Tracing, metering: Metering
 ) -> None:
-    with MCPClient.from_config("it", replicated(fault_server(), 2)) as client:
+    with MCPClient.from_config("it", {**replicated(fault_server(), 2), "env": {"TOKEN": "token-0815"}}) as client:
         assert is_ready(client, 2)
         os.kill(client.status.replicas[0].pid or 0, signal.SIGKILL)
         assert wait_until(lambda: client.status.replicas[0].restarts == 1)
         own = {"gaia__mcp__server__name": "it", "gaia__mcp__replica": 1}
         assert metering.value("gaia.mcp.server.restarts", **own) == 1
         assert metering.value("gaia.mcp.client.calls.in_flight", **own) == 0
+        secret = {"text": "token-0815"}
+        assert not client.call_tool("echo", secret).is_error
+    call = attributes_of(tracing.call)
+    assert "token-0815" not in str(call)
+    assert "****" in str(call) or "gen_ai.tool.call.arguments" in call
     starts = tracing.wait_for("gaia.mcp.start it", 2)
     assert {(span.attributes or {})["gaia.mcp.replica"] for span in starts} == {1, 2}
 

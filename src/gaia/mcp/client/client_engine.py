@@ -14,7 +14,7 @@ import msgspec
 from gaia.mcp.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.client.client_options import ClientOptions, ClientSetup, SharedServices
 from gaia.mcp.client.features import ServerFeatures
-from gaia.mcp.client.session import PinnedSession, Session, new_session, supervision_context
+from gaia.mcp.client.session import PinnedSession, Session, new_session, supervision_context, supervisor_kind
 from gaia.mcp.client.tool_calls import ToolCalls
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import CallCancelled, MCPError
@@ -111,12 +111,11 @@ class ClientEngine:
     def can_follow(self, other: ClientEngine) -> bool:
         """Whether `other.reconfigure` can take over these settings: the clock is the same, and no server is shared.
 
-        Two processes of a shared server cannot run side by side. A server with replicas has another kind of supervisor.
+        Two processes of a shared server cannot run side by side.
         """
         placements = [one.entry.placement for one in (self, other) if one.entry is not None]
         is_shared = any(placement is not None and placement.is_shared for placement in placements)
-        is_same_kind = self.options.stateless is other.options.stateless
-        return self._clock is other._clock and is_same_kind and not is_shared
+        return self._clock is other._clock and not is_shared
 
     def reconfigure(self, successor: ClientEngine) -> MCPError | None:
         """Continue with the configuration of `successor`, which has joined the manager and has not connected.
@@ -140,14 +139,15 @@ class ClientEngine:
         )
         context = supervision_context(changed, other.transport)
         self._successor = (context, changed, successor.entry)
-        return self.session.reconfigure(context)
+        return self.session.reconfigure(context, supervisor_kind(changed))
 
     def _differs_in_replicas(self, successor: ClientEngine) -> bool:
         """Whether only the number of replicas changes, for which the present processes can stay."""
         entry, other = self.entry, successor.entry
         if entry is None or other is None or entry.replicas == other.replicas:
             return False
-        return msgspec.structs.replace(entry, replicas=other.replicas) == other
+        both = (msgspec.structs.replace(one, replicas=1) for one in (entry, other))
+        return entry.stateless is other.stateless and next(both) == next(both)
 
     def disconnect(self, drain: float) -> None:
         _require_drain(drain)

@@ -101,7 +101,7 @@ class DirectSession:
     def replace(self) -> None:
         """Does nothing: the transport has one connection."""
 
-    def reconfigure(self, context: object) -> MCPError:
+    def reconfigure(self, context: object, kind: object) -> MCPError:
         return MCPError(f"server {self.name!r} is reached by a transport of the application, which has to replace it")
 
     def wake(self) -> None:

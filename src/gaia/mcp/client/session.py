@@ -15,12 +15,13 @@ from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.requests.caller import Caller
 from gaia.mcp.requests.exchange import RequestSession
-from gaia.mcp.supervision.context import SupervisionContext, check_replicas
-from gaia.mcp.supervision.events import ServerState
+from gaia.mcp.supervision.context import Listing, SupervisionContext, SupervisionHooks, check_replicas
+from gaia.mcp.supervision.events import Event, ServerState
 from gaia.mcp.supervision.pin import Pin
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.pool import Pool
 from gaia.mcp.supervision.status import ServerStatus
+from gaia.mcp.supervision.subscriptions import Subscriptions
 from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.mcp.transports.base import ChannelTransport, PlacementStatus
 from gaia.runtime.clock import Clock, require_seconds
@@ -29,19 +30,57 @@ from gaia.runtime.locks import reentrant_lock
 _CONNECTED = {ServerState.READY, ServerState.RESTARTING, ServerState.EXITED, ServerState.AUTHORIZING}
 
 
+SupervisorKind: TypeAlias = type[Supervisor] | type[Pool]
+
+
+class _SuccessorHooks:
+    """The hooks of a supervisor that another one is to follow. `client` are the client's.
+
+    Until it takes over, nothing that it reports is about the client's server.
+    """
+
+    def __init__(self, client: SupervisionHooks) -> None:
+        self.client = client
+        self._has_taken_over = False
+        self._listed: list[Any] | None = None
+        self.refusal_of, self.safe_to_repeat = client.refusal_of, client.safe_to_repeat
+        self.listing_begins, self.last_known, self.adopted = client.listing_begins, client.last_known, client.adopted
+
+    def take_over(self, context: SupervisionContext) -> None:
+        self.client.adopted(context)
+        if self._listed is not None:
+            self.client.tools_listed(self._listed, self.client.listing_begins())
+        self._has_taken_over = True
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        return self.client.subscriptions
+
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
+        self._listed = definitions
+        if self._has_taken_over:
+            self.client.tools_listed(definitions, listing)
+
+    def tools_remembered(self, definitions: list[Any]) -> None:
+        if self._has_taken_over:
+            self.client.tools_remembered(definitions)
+
+    def happened(self, event: Event) -> None:
+        if self._has_taken_over:
+            self.client.happened(event)
+
+
 class SupervisedSession(Caller[Supervisor | Pool]):
     """A session over a supervisor. Each `connect` after a `disconnect` starts a new supervisor."""
 
     waits_in_caller = False
 
-    def __init__(
-        self, context: SupervisionContext, clock: Clock, new_supervisor: Callable[[], Supervisor | Pool]
-    ) -> None:
-        """`new_supervisor` makes a supervisor that is not started: it refuses each call with the reason."""
-        super().__init__(new_supervisor(), clock, context.timeout)
+    def __init__(self, context: SupervisionContext, clock: Clock, kind: SupervisorKind) -> None:
+        # A supervisor that is not started refuses each call with the reason.
+        super().__init__(kind(context), clock, context.timeout)
         self._name = context.name
         self._context = context
-        self._new_supervisor = new_supervisor
+        self._kind = kind
         self._lifecycle = reentrant_lock()
         """Held while a thread connects or disconnects, never by calls.
 
@@ -50,6 +89,8 @@ class SupervisedSession(Caller[Supervisor | Pool]):
         self._changing_in: int | None = None
         self._cut_short = False
         """Whether a signal handler or a finalizer called `disconnect` inside `connect`, in the same thread."""
+        self._successor: Supervisor | Pool | None = None
+        """A supervisor that is started to take over from `supervisor`."""
         self._disconnects: set[tuple[int, object]] = set()
         """The calls of `disconnect` under way, each with its process id. Each call adds and removes itself."""
 
@@ -88,12 +129,12 @@ class SupervisedSession(Caller[Supervisor | Pool]):
             if supervisor.state is not ServerState.CREATED:
                 # Failed or closed. An explicit `connect` does not wait for a cool-down.
                 supervisor.stop()
-                self.supervisor = supervisor = self._new_supervisor()
+                self.supervisor = supervisor = self._kind(self._context)
             # A thread that disconnects first adds itself to `_disconnects`, then stops the current supervisor. So
             # either it stops this supervisor, or this thread sees its entry here.
             if self._cut_short or any(process == os.getpid() for process, _ in list(self._disconnects)):
                 # This supervisor may have been told to stop, so the next `connect` starts with a fresh one.
-                self.supervisor = self._new_supervisor()
+                self.supervisor = self._kind(self._context)
                 return False
             try:
                 return supervisor.start(keep_trying=keep_trying)
@@ -110,8 +151,10 @@ class SupervisedSession(Caller[Supervisor | Pool]):
         supervisor = self.supervisor
         return supervisor.replace_now(self._context.drain_timeout) if supervisor.state is ServerState.READY else None
 
-    def reconfigure(self, context: SupervisionContext) -> MCPError | None:
+    def reconfigure(self, context: SupervisionContext, kind: SupervisorKind) -> MCPError | None:
         """Continue with another configuration, and wait for its process. Returns the error if it failed."""
+        if kind is not self._kind:
+            return self._change_kind(context, kind)
         while True:
             supervisor = self.supervisor
             if supervisor.is_running:
@@ -124,6 +167,31 @@ class SupervisedSession(Caller[Supervisor | Pool]):
                     self._context.adopt(context)
                     context.hooks.adopted(context)
                     return None
+
+    def _change_kind(self, context: SupervisionContext, kind: SupervisorKind) -> MCPError | None:
+        """Have another kind of supervisor take over from a ready one without a gap."""
+        context.hooks = hooks = _SuccessorHooks(context.hooks)
+        with self._lifecycle:
+            old, drain, settings = self.supervisor, self._context.drain_timeout, context.observer
+            # The observer has the figures of the past.
+            context.observer = self._context.observer
+            self._successor = fresh = kind(context)
+            try:
+                if old.is_running and not fresh.start():
+                    error = MCPError(fresh.condition.last_error or "it was disconnected meanwhile")
+                    fresh.stop()
+                    return error
+            finally:
+                self._successor = None
+            # From here on, what the old one reports of its own end says nothing about the server.
+            self._context.hooks = _SuccessorHooks(hooks.client)
+            context.observer.adopt(settings)
+            hooks.take_over(context)
+            self.supervisor, self._context, self._kind = fresh, context, kind
+            self.timeout = context.timeout
+        if old.state is not ServerState.CREATED:
+            old.stop(drain)
+        return None
 
     def scale(self, number: int) -> None:
         """Have this many replicas, from now on or from the next `connect` on. Raises NotOffered and ValueError."""
@@ -179,7 +247,9 @@ class SupervisedSession(Caller[Supervisor | Pool]):
             self._changing_in = None
 
     def request_disconnect(self, drain: float = 0.0) -> None:
-        supervisor = self.supervisor
+        supervisor, successor = self.supervisor, self._successor
+        if successor is not None:
+            successor.request_stop()
         # A supervisor that no thread is about to start may still serve a later `connect`.
         if supervisor.state is not ServerState.CREATED or self._changing_in is not None:
             supervisor.request_stop(drain)
@@ -259,8 +329,11 @@ def new_session(setup: ClientSetup) -> Session:
         return DirectSession(setup.name, transport, setup.identity, negotiation, setup.observer, clock)
     setup.observer.network = transport.network
     context = supervision_context(setup, transport)
-    kind = Pool if setup.options.stateless else Supervisor
-    return SupervisedSession(context, clock, lambda: kind(context))
+    return SupervisedSession(context, clock, supervisor_kind(setup))
+
+
+def supervisor_kind(setup: ClientSetup) -> SupervisorKind:
+    return Pool if setup.options.stateless else Supervisor
 
 
 def supervision_context(setup: ClientSetup, transport: ChannelTransport) -> SupervisionContext:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gaia.mcp.errors import MCPError
+from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.supervision.context import Listing, SupervisionContext, SupervisionHooks
 from gaia.mcp.supervision.events import (
@@ -55,6 +56,7 @@ class _Replica(NamedTuple):
     number: int
     supervisor: Supervisor
     queue: ReplicaQueue
+    observer: Observer
 
     @property
     def need(self) -> tuple[bool, bool, int, int]:
@@ -146,7 +148,7 @@ class Pool:
         supervisor = Supervisor(context, partial(ReplicaQueue, self.call_queue), lambda: self._closed(number))
         queue = supervisor.call_queue
         assert isinstance(queue, ReplicaQueue), "it was made so"
-        self._replace({**self.replicas, number: _Replica(number, supervisor, queue)}, self.leaving)
+        self._replace({**self.replicas, number: _Replica(number, supervisor, queue, context.observer)}, self.leaving)
         # The pool decides whether it goes on when all have failed.
         supervisor.begin(keep_trying=True)
 
@@ -274,6 +276,8 @@ class Pool:
     def changed(self, number: int, event: StateChanged) -> None:
         hooks, replica = self._context.hooks, self.replicas.get(number)
         with self._lock:
+            if replica is not None and event.new is ServerState.READY:
+                self._observe_like(replica)
             if replica is not None and (error := replica.supervisor.condition.last_error) is not None:
                 self.condition.last_error = error
             placement = None if replica is None else replica.status().placement
@@ -282,6 +286,12 @@ class Pool:
             if self._closing is None:
                 self._update(event.reason)
         self._agree()
+
+    def _observe_like(self, replica: _Replica) -> None:
+        """Mask its secrets in what is recorded of calls, which may go to any replica."""
+        observer, profile = self._context.observer, replica.supervisor.condition.profile
+        observer.redact = replica.observer.redact
+        observer.protocol_version = None if profile is None else profile.protocol_version
 
     def _update(self, reason: str | None) -> None:
         """Work out the state of the server from the states of its replicas."""
