@@ -292,6 +292,38 @@ class TestAManager:
         check(lambda: Manager().connected() if is_connected else Manager(), operation, handler, step)
 
 
+STARTING = ("client/session.py", "supervision/supervisor.py", "runtime/deadlines.py")
+
+
+class TestAnExceptionInAStart:
+    def interrupted(self, place: int) -> tuple[OneClient, str]:
+        """A client whose `connect` was interrupted, and where that was."""
+        subject = OneClient()
+        return subject, raise_within(subject.connect, place, STARTING)
+
+    def test_what_was_begun_is_ended_by_the_next_disconnect(self) -> None:
+        for place in itertools.count():
+            subject, where = self.interrupted(place)
+            subject.disconnect()
+            opened = len(subject.transport.opened)
+            assert not [thread for thread in threading.enumerate() if "fake-supervisor" in thread.name], where
+            subject.assert_nothing_is_left()
+            assert len(subject.transport.opened) == opened, where
+            if not where:
+                break
+        assert place > 10
+
+    def test_the_next_connect_starts_a_server_of_its_own(self) -> None:
+        for place in itertools.count():
+            subject, where = self.interrupted(place)
+            assert subject.client.connect(), where
+            assert sum(not channel.closed for channel in subject.transport.opened) == 1, where
+            subject.assert_nothing_is_left()
+            if not where:
+                break
+        assert place > 10
+
+
 ENGINE = (
     "rpc/call.py",
     "rpc/connection.py",

@@ -135,7 +135,8 @@ class Deadlines:
             self._thread = EngineThread(self._run, "mcp-deadlines", self._no_thread)
             try:
                 self._thread.start()
-            except RuntimeError:
+            except BaseException:
+                # A signal handler may have raised, before or after the system has started the thread.
                 self._no_thread()
                 raise
 
@@ -145,6 +146,10 @@ class Deadlines:
     # The thread.
 
     def _run(self) -> None:
+        with self._lock:
+            if self._thread is not threading.current_thread():
+                # Its start was interrupted, and there may be another thread by now.
+                return
         while True:
             try:
                 self._take_arrived()

@@ -119,15 +119,15 @@ class SupervisedSession(Caller[Supervisor | Pool]):
                 "connect() or disconnect() of the same client"
             )
         with self._lifecycle, self._change():
+            self._cut_short = False
             supervisor = self.supervisor
             if supervisor.state in _CONNECTED:
                 # During a login the server may never have been ready: it is only tried in the background.
                 return supervisor.state is not ServerState.AUTHORIZING or supervisor.condition.ever_ready
-            self._cut_short = False
             # A server that was being tried again is still tried again if this attempt fails.
             keep_trying = keep_trying or self.keeps_trying
-            if supervisor.state is not ServerState.CREATED:
-                # Failed or closed. An explicit `connect` does not wait for a cool-down.
+            if not supervisor.is_fresh:
+                # Failed, closed, or interrupted in its start. An explicit `connect` does not wait for a cool-down.
                 supervisor.stop()
                 self.supervisor = supervisor = self._kind(self._context)
             # A thread that disconnects first adds itself to `_disconnects`, then stops the current supervisor. So
@@ -235,7 +235,7 @@ class SupervisedSession(Caller[Supervisor | Pool]):
             self._disconnects.discard(this_call)
 
     def _stop(self, drain: float = 0.0) -> None:
-        if self.supervisor.state is not ServerState.CREATED:
+        if not self.supervisor.is_fresh:
             self.supervisor.stop(drain)
 
     @contextlib.contextmanager
@@ -251,7 +251,7 @@ class SupervisedSession(Caller[Supervisor | Pool]):
         if successor is not None:
             successor.request_stop()
         # A supervisor that no thread is about to start may still serve a later `connect`.
-        if supervisor.state is not ServerState.CREATED or self._changing_in is not None:
+        if not supervisor.is_fresh or self._changing_in is not None:
             supervisor.request_stop(drain)
 
     def abandon(self, release: Callable[[], object]) -> bool:

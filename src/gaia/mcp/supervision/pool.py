@@ -109,6 +109,11 @@ class Pool:
         return any(one.supervisor.is_forked for one in self._all)
 
     @property
+    def is_fresh(self) -> bool:
+        """See `Supervisor.is_fresh`."""
+        return self.state is ServerState.CREATED and self._closing is None
+
+    @property
     def is_running(self) -> bool:
         return any(one.supervisor.is_running for one in self.replicas.values())
 

@@ -28,7 +28,7 @@ from gaia.mcp.supervision.spare import OnReplaced
 from gaia.mcp.supervision.status import CallStatistics
 from gaia.runtime import log
 from gaia.runtime.deadlines import deadlines_of
-from gaia.runtime.event_loop import EventLoop, Task
+from gaia.runtime.event_loop import EventLoop, Task, run_all
 from gaia.runtime.locks import Latch, WeakObjects
 from gaia.runtime.log import exception_text, get_logger, traceback_text
 from gaia.runtime.threads import EngineThread
@@ -45,6 +45,9 @@ _LOOK_SECONDS = 0.5
 
 _DISCONNECTED = "it was disconnected"
 _DROPPED = "its client was dropped"
+_THREAD = "thread"
+_STOP = "stop"
+_NO_THREAD = "no thread"
 
 
 class Supervisor:
@@ -67,6 +70,10 @@ class Supervisor:
         """Opened at the end of the thread. Unlike `Thread.join`, several threads may wait for it, and a signal handler
         may wait in the middle of a wait."""
         self._told_to_stop = False
+        self._was_started = False
+        self._begun_by: dict[None, str] = {}
+        """What came first decides: the `_THREAD` runs, a `_STOP` came before, or there is `_NO_THREAD`. Not a lock,
+        because an interrupted thread must be able to find out whether its claim was made, see `end_once`."""
         self._starting_in: int | None = None
         """The thread that starts the supervisor's thread, and cannot continue before that one runs."""
         self._thread = EngineThread(self._run, f"mcp-{context.name}-supervisor", self._ended)
@@ -98,6 +105,11 @@ class Supervisor:
         return self.call_queue.in_flight
 
     @property
+    def is_fresh(self) -> bool:
+        """Whether `start` may be called: it never was, even if interrupted, and no thread has asked for a stop."""
+        return not (self._was_started or self._told_to_stop)
+
+    @property
     def is_running(self) -> bool:
         return self._thread.ident is not None and not (self.is_forked or self._all_done.is_open or self._is_over())
 
@@ -108,14 +120,16 @@ class Supervisor:
         """
         self.begin(keep_trying=keep_trying)
         self._settled.wait()
-        if self._thread.ident is not None and self._is_over():
+        if self._is_over():
             # Wait for the thread of a failed start, so that nothing is left behind.
             self._all_done.wait(_JOIN_SECONDS)
+            self._let_go()
         _flush()
         return self.state is ServerState.READY or (self.state is ServerState.EXITED and self._context.lazy)
 
     def begin(self, *, keep_trying: bool) -> None:
         """Do what `start` does, without waiting."""
+        self._was_started = True
         self._lifecycle.requested()
         _running.add(self)
         metrics.observed.add(self)
@@ -128,10 +142,10 @@ class Supervisor:
             if "start new thread" not in str(error):
                 # A signal handler has raised it in the middle of the start. The thread may run.
                 raise
-            self._deadlines.let_go(self)
-            _running.discard(self)
-            self.condition.last_error = f"no thread for the server: {error}"
-            self._lifecycle.follow_up.fail(self.condition.last_error)
+            if self._claims(_NO_THREAD):
+                self.condition.last_error = f"no thread for the server: {error}"
+                self._lifecycle.follow_up.fail(self.condition.last_error)
+                self._all_done.open()
         finally:
             self._starting_in = None
 
@@ -150,14 +164,14 @@ class Supervisor:
         if threading.get_ident() in (self._starting_in, self._thread.ident):
             return
         # A forked child has no such thread, so the wait would never end.
-        if self._thread.ident is not None and not self.is_forked:
+        if not self.is_forked:
             if not self._all_done.wait(_STOP_SECONDS + drain):
                 logger.error("supervisor_stuck", server=self.name)
                 return
-            self._thread.join(_JOIN_SECONDS)
-        # The start may have been interrupted.
-        self._deadlines.let_go(self)
-        if self.state not in (ServerState.CREATED, ServerState.CLOSED):
+            if self._thread.ident is not None:
+                self._thread.join(_JOIN_SECONDS)
+        self._let_go()
+        if self.state is not ServerState.CLOSED:
             # The first start had failed, and the thread had ended or was never started.
             self.condition.move_to(ServerState.CLOSED, _DISCONNECTED)
         _flush()
@@ -165,12 +179,30 @@ class Supervisor:
     def request_stop(self, drain: float = 0.0) -> None:
         self._told_to_stop = True
         self._lifecycle.requested()
-        self._loop.post(lambda: self._lifecycle.stopping.finish(_DISCONNECTED, drain))
+        if not self._claims(_STOP):
+            self._loop.post(lambda: self._lifecycle.stopping.finish(_DISCONNECTED, drain))
+            return
+        # The thread has not begun to run, so there is no server, and there will be none.
+        run_all(
+            lambda: self.condition.move_to(ServerState.CLOSED, _DISCONNECTED),
+            self._on_closed,
+            self._let_go,
+            self._settled.open,
+            self._all_done.open,
+        )
+
+    def _claims(self, beginning: str) -> bool:
+        return self._begun_by.setdefault(None, beginning) is beginning
+
+    def _let_go(self) -> None:
+        self._deadlines.let_go(self)
+        _running.discard(self)
+        metrics.observed.discard(self)
 
     def abandon(self, release: Callable[[], object]) -> bool:
         """Stop the server of a dropped client, then call `release`. For finalizers, see `Session.abandon`."""
         # A thread that is about to end has nothing to stop.
-        if self.is_forked or self._thread.ident is None or self._is_over() or self._all_done.is_open:
+        if not self.is_running:
             return False
         self._loop.post(lambda: self._abandoned(release))
         return not self._told_to_stop
@@ -238,6 +270,8 @@ class Supervisor:
     # The thread. Everything below runs on it.
 
     def _run(self) -> None:
+        if not self._claims(_THREAD):
+            return
         while not self._over:
             try:
                 self._take_turn()
@@ -262,17 +296,15 @@ class Supervisor:
         self._transport.prepare(self)
 
     def _ended(self) -> None:
-        try:
-            self._transport.release(self)
-        finally:
-            if self.state is ServerState.CLOSED:
-                self._on_closed()
-            self._deadlines.let_go(self)
-            self._deadlines.wait_idle()
-            _running.discard(self)
-            metrics.observed.discard(self)
-            self._settled.open()
-            self._all_done.open()
+        run_all(
+            lambda: self._transport.release(self),
+            lambda: self._on_closed() if self.state is ServerState.CLOSED else None,
+            self._let_go,
+            self._deadlines.wait_idle,
+            # Other threads wait for these.
+            self._settled.open,
+            self._all_done.open,
+        )
 
     def _abandoned(self, release: Callable[[], object]) -> None:
         try:

@@ -19,6 +19,7 @@ from gaia.mcp.supervision.callbacks import CallbackPool
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.policy import RestartPolicy
 from gaia.mcp.supervision.subscriptions import Subscriptions
+from gaia.mcp.supervision.supervisor import Supervisor
 from gaia.mcp.transports.base import MCPTransport
 from gaia.testing import FakeClock
 from tests.fake_transport import FakeTransport
@@ -142,6 +143,24 @@ class TestConnecting:
         assert fake_clock.deadlines() == []
         assert session.connect()
         assert session.last_error is None
+
+    def test_one_whose_start_was_interrupted_is_ended_before_the_next_is_started(
+        self, make: Make, transport: FakeTransport, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        session = make(transport)
+        assert isinstance(session, SupervisedSession)
+        interrupted = session.supervisor
+        assert isinstance(interrupted, Supervisor)
+        is_stopping, stop = threading.Event(), interrupted.stop
+        monkeypatch.setattr(transport, "prepare", lambda _: is_stopping.wait(PATIENCE))
+        monkeypatch.setattr(interrupted, "_settled", Mock(**{"wait.side_effect": KeyboardInterrupt}))
+        monkeypatch.setattr(interrupted, "stop", lambda: (is_stopping.set(), stop()))
+        with pytest.raises(KeyboardInterrupt):
+            session.connect()
+        assert session.state is ServerState.CREATED
+        assert session.connect()
+        assert session.supervisor is not interrupted
+        assert interrupted.state is ServerState.CLOSED
 
     def test_a_server_that_is_tried_again_goes_on_being_so_whatever_becomes_of_another_connect(
         self, make: Make, transport: FakeTransport, fake_clock: FakeClock

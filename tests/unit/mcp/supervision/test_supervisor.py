@@ -17,6 +17,7 @@ from gaia.mcp.errors import (
     StartFailed,
 )
 from gaia.mcp.rpc.channel import Ending
+from gaia.mcp.supervision import supervisor as supervisor_module
 from gaia.mcp.supervision.events import (
     Event,
     GaveUp,
@@ -33,6 +34,7 @@ from gaia.runtime import log
 from gaia.runtime.event_loop import EventLoop
 from gaia.testing import FakeClock
 from tests.fake_transport import FakeTransport
+from tests.interruption import Interruption, places
 from tests.supervised import FRAGILE, Supervised, open_circuit, restart
 from tests.waiting import PATIENCE
 
@@ -140,6 +142,34 @@ class TestStopping:
         server.wait_for_state(ServerState.CLOSED)
         server.supervisor.stop()
         assert not server.supervisor._thread.is_alive()
+
+    def test_by_another_thread_at_any_line_of_the_start_it_leaves_nothing_behind(self, supervise: Supervise) -> None:
+        held: list[tuple[str, int, bool]] = []
+
+        def interrupt(place: int) -> Interruption:
+            server = supervise()
+            transport = server.transport
+
+            def stop() -> None:
+                server.in_background(server.supervisor.stop).result(PATIENCE)
+                channels = [transport.channel(number) for number in range(1, transport.starts + 1)]
+                is_closed = all(channel.closed_with_grace is not None for channel in channels)
+                held.append((interruption.where, transport.starts, is_closed))
+
+            def start() -> None:
+                server.supervisor.start()
+                if interruption.happened:
+                    where, starts, is_closed = held[-1]
+                    assert is_closed, where
+                    assert transport.starts == starts, where
+                    assert server.supervisor.state is ServerState.CLOSED, where
+
+            interruption = Interruption(start, stop, place, files=(supervisor_module.__file__,))
+            return interruption
+
+        for interruption in places(interrupt):
+            assert interruption.error is None, interruption.where
+        assert len(held) > 10
 
     def test_a_stop_that_comes_before_the_start_wins(self, supervise: Supervise) -> None:
         server = supervise()
