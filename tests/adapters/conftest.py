@@ -17,8 +17,12 @@ import pytest
 
 import gaia
 from gaia.mcp import MCPClientManager
+from gaia.testing import FakeServer
 from tests.servers import ledger_server
 from tests.waiting import PATIENCE, wait_until
+
+# Before CrewAI is imported: it would report its use over the network.
+os.environ.update(CREWAI_DISABLE_TELEMETRY="true", CREWAI_TRACING_ENABLED="false", CREWAI_TESTING="true")
 
 ROOT = Path(__file__).parents[2]
 
@@ -118,3 +122,17 @@ def until_grown(manager: MCPClientManager) -> Callable[[], None]:
         assert wait_until(lambda: "mcp_ledger_grown_1" in [tool.namespaced_name for tool in manager.list_tools()])
 
     return wait
+
+
+@pytest.fixture
+def demo_of() -> Callable[..., contextlib.AbstractContextManager[MCPClientManager]]:
+    """Makes a manager with a server that has these instructions."""
+
+    @contextlib.contextmanager
+    def managed(instructions: str) -> Iterator[MCPClientManager]:
+        server = FakeServer("notes", tools=[{"name": "delete"}], instructions=instructions)
+        with MCPClientManager({"notes": server}) as manager:
+            manager.require("notes")
+            yield manager
+
+    return managed

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from gaia.mcp import MCPClientManager
+import pytest
+
+from gaia.mcp import MCPClientManager, MCPTool
 from gaia.mcp.aio import AsyncMCPClientManager
-from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.conftest import Killer, Ledger, assert_idle
 from tests.tracing import Tracing
 
 Json = dict[str, Any]
@@ -24,16 +27,31 @@ class Told(NamedTuple):
 
 
 Play = Callable[..., list[Told]]
+Begin = Callable[..., Awaitable[object]]
 
 RECORD = ("mcp_ledger_record", {"text": "next"})
+ADD = ("mcp_ledger_add", {"a": 19, "b": 2})
 HOLD = ("mcp_ledger_hold", {"text": "held"})
 
 
 class AdapterContract:
-    """Subclasses have a fixture `play`: it runs an agent of a manager to its end, and takes the manager and steps."""
+    """Subclasses have a fixture `play`: it runs an agent of a manager to its end, and takes the manager and steps.
+
+    Its keywords are those of a `ToolSelection`. The other fixtures are for what not every framework has.
+    """
+
+    @pytest.fixture
+    def begin(self) -> Begin:
+        """An awaitable run of an agent, of a manager and steps."""
+        pytest.skip("runs of this framework cannot be cancelled")
+
+    @pytest.fixture
+    def answer(self) -> Play:
+        """Like `play`, with an answer before the steps: True or False, to each question whether a call is approved."""
+        pytest.skip("this framework has no way of its own to ask")
 
     def test_the_agent_calls_the_tool(self, manager: MCPClientManager, play: Play, ledger: Ledger) -> None:
-        added, recorded = play(manager, ("mcp_ledger_add", {"a": 19, "b": 2}), RECORD)
+        added, recorded = play(manager, ADD, RECORD)
 
         assert "sum" in added.text
         assert "21" in added.text
@@ -86,6 +104,67 @@ class AdapterContract:
         assert failed.failed is not False
         assert "Do not repeat" not in failed.text
         assert not after.failed
+
+    def test_a_lost_call_of_a_safe_tool_may_be_repeated_by_the_model(
+        self, manager: MCPClientManager, play: Play, killer: Killer
+    ) -> None:
+        with killer.during("page", end=lambda: manager.stop_server("ledger")):
+            (told,) = play(manager, ("mcp_ledger_read", {"text": "page"}))
+
+        assert "may be repeated" in told.text
+        assert told.failed is not False
+
+    def test_the_model_is_told_that_the_server_is_gone(
+        self, manager: MCPClientManager, play: Play, ledger: Ledger
+    ) -> None:
+        added, gone = play(manager, ADD, lambda: manager.stop_server("ledger"), RECORD)
+
+        assert not added.failed
+        assert "had no effect" in gone.text
+        assert gone.failed is not False
+        assert ledger.lines == []
+
+    def test_a_cancelled_run_cancels_its_call(self, manager: MCPClientManager, begin: Begin, ledger: Ledger) -> None:
+        async def run() -> None:
+            await ledger.cancelled_with("held", begin(manager, HOLD))
+
+        asyncio.run(run())
+        assert_idle(manager)
+
+    def test_progress_is_passed_on(self, manager: MCPClientManager, play: Play) -> None:
+        reports: list[Any] = []
+
+        play(manager, ("mcp_ledger_steps", {}), on_progress=lambda *report: reports.append(report))
+
+        assert reports == [("mcp_ledger_steps", 1, 2, None), ("mcp_ledger_steps", 2, 2, None)]
+
+    def test_a_person_is_asked_about_the_calls_that_need_approval(
+        self, manager: MCPClientManager, play: Play, ledger: Ledger
+    ) -> None:
+        asked: list[Any] = []
+
+        def on_approval(tool: MCPTool, arguments: Json) -> bool:
+            asked.append((tool.name, arguments))
+            return arguments == {"text": "good"}
+
+        good, bad = [("mcp_ledger_record", {"text": text}) for text in ("good", "bad")]
+        added, first, second = play(manager, ADD, good, bad, approve=["rec*"], on_approval=on_approval)
+
+        assert not added.failed
+        assert "recorded good" in first.text
+        assert "needs a person's approval" in second.text
+        assert second.failed is not False
+        assert asked == [("record", {"text": "good"}), ("record", {"text": "bad"})]
+        assert ledger.lines == ["good"]
+
+    @pytest.mark.parametrize("approved", [True, False])
+    def test_the_framework_asks_a_person(
+        self, manager: MCPClientManager, answer: Play, ledger: Ledger, approved: bool
+    ) -> None:
+        told = answer(manager, approved, ADD, RECORD, approve=lambda tool, arguments: arguments == {"text": "next"})
+
+        assert ("recorded next" in told[-1].text) is approved
+        assert ledger.lines == ["next"] * approved
 
     def test_structured_content_without_a_text_is_shown(self, manager: MCPClientManager, play: Play) -> None:
         (told,) = play(manager, ("mcp_ledger_figures", {}))

@@ -22,6 +22,12 @@ class ScriptedModel(GenericFakeChatModel):
 
     shown: list[list[str]] = Field(default_factory=list)
     """The names of the tools at each turn."""
+    prompts: list[str] = Field(default_factory=list)
+    """The first message of each turn."""
+
+    def _generate(self, messages: Any, *arguments: Any, **options: Any) -> Any:
+        self.prompts.append(messages[0].text)
+        return super()._generate(messages, *arguments, **options)
 
     def bind_tools(self, tools: Any, **_: Any) -> Any:
         self.shown.append([tool.name for tool in tools])

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from gaia.adapters.anthropic import anthropic_tools, run_tool_call, run_tool_call_async
-from gaia.adapters.calls import Manager
+from gaia.adapters.selection import Manager, ToolSelection
 from gaia.mcp import MCPClientManager
-from tests.adapters.contract import AdapterContract, Json, Play, Told
+from tests.adapters.contract import AdapterContract, Begin, Json, Play, Told
 from tests.adapters.scripted_turns import Turn, turn, turns_of
-from tests.servers.ledger_server import PIXEL
+from tests.servers.ledger_server import DOCUMENT, PIXEL
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 
 pytest.importorskip("anthropic", reason="the client of Anthropic is not installed: pip install anthropic")
@@ -63,7 +63,8 @@ def run_with(request: pytest.FixtureRequest) -> Run:
         async with AsyncAnthropic(base_url=url, api_key="none", max_retries=0) as client:
             await loop_async(manager, client)
 
-    def run(manager: Manager, *turns: Turn) -> ScriptedLLM:
+    def run(manager: Manager, *turns: Turn, **selection: Any) -> ScriptedLLM:
+        manager = ToolSelection.of(manager, **selection)
         with scripted_llm(*turns, Reply("done")) as endpoint:
             url = endpoint.base_url.removesuffix("/v1")
             if request.param == "async":
@@ -84,10 +85,16 @@ def run(run_with: Run, manager: MCPClientManager) -> Run:
 class TestContract(AdapterContract):
     @pytest.fixture
     def play(self, run_with: Run) -> Play:
-        return lambda manager, *steps: [
+        return lambda manager, *steps, **selection: [
             Told(str(block["content"]), block.get("is_error", False))
-            for block in told(run_with(manager, *turns_of(*steps)))
+            for block in told(run_with(manager, *turns_of(*steps), **selection))
         ]
+
+    @pytest.fixture
+    def begin(self) -> Begin:
+        return lambda manager, step: run_tool_call_async(
+            manager, {"type": "tool_use", "id": "1", "name": step[0], "input": step[1]}
+        )
 
 
 def test_the_calls_of_one_turn_are_answered_in_order(run: Run) -> None:
@@ -98,17 +105,6 @@ def test_the_calls_of_one_turn_are_answered_in_order(run: Run) -> None:
         [{"type": "text", "text": "hello"}],
     ]
     assert [block["tool_use_id"] for block in told(endpoint)] == ["call_100", "call_101"]
-
-
-def test_a_new_tool_is_there_in_the_next_turn(run: Run, until_grown: Callable[[], None]) -> None:
-    # The second answer comes when the tool is listed, so the third request has it.
-    listed = turn(("mcp_ledger_echo", {"text": "listed"}), after=until_grown)
-    endpoint = run(turn(("mcp_ledger_grow", {})), listed, turn(("mcp_ledger_grown_1", {})))
-
-    names = [[tool["name"] for tool in request["tools"]] for request in endpoint.requests]
-    assert "mcp_ledger_grown_1" not in names[0]
-    assert "mcp_ledger_grown_1" in names[2]
-    assert "is_error" not in told(endpoint)[-1]
 
 
 def test_the_model_is_told_of_errors(run: Run) -> None:
@@ -134,6 +130,7 @@ def test_images_are_shown(run: Run) -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
     assert block["content"][0] == {"type": "text", "text": "one pixel"}
     assert [part for part in block["content"] if part["type"] == "image"] == [image, image]
+    assert block["content"][-1]["source"] == {"type": "base64", "media_type": "application/pdf", "data": DOCUMENT}
 
 
 @pytest.mark.parametrize(

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from pydantic import Field
 
+from gaia.adapters.selection import Manager
 from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
 from gaia.testing import FakeServer, FakeTool
 from tests import leak_check
 from tests.adapters.conftest import Killer, Ledger
-from tests.tracing import Tracing
-
-# Before CrewAI is imported: it would report its use over the network.
-os.environ.update(CREWAI_DISABLE_TELEMETRY="true", CREWAI_TRACING_ENABLED="false", CREWAI_TESTING="true")
+from tests.adapters.contract import AdapterContract, Begin, Play, Told
 
 pytest.importorskip("crewai", reason="CrewAI is not installed: pip install crewai")
 
@@ -45,9 +43,12 @@ class ScriptedModel(BaseLLM):
     """Whether it makes calls by the API, instead of writing them as text."""
     shown: str = ""
     """What the model was shown last."""
+    results: list[str] = Field(default_factory=list)
+    """What it was told of its calls, if it makes them by the API."""
 
     def call(self, messages: Any, *_: Any, **__: Any) -> Any:
         self.shown = "\n".join(str(message["content"]) for message in messages)
+        self.results = [str(message["content"]) for message in messages if message["role"] == "tool"]
         while self.steps:
             step = self.steps.pop(0)
             if isinstance(step, Exception):
@@ -78,15 +79,18 @@ class Run:
         self.shown = ""
         """What the model was shown last."""
 
-    def __call__(self, tools: list[BaseTool], *steps: Step, **settings: Any) -> TaskOutput:
-        model = ScriptedModel(model="scripted", steps=list(steps), native=self.native)
-        agent = Agent(role="clerk", goal="help", backstory="none", llm=model, tools=tools, **settings)
-        task = Task(description="go on", expected_output="an answer", agent=agent)
-        crew = Crew(agents=[agent], tasks=[task])
+    def __call__(self, tools: list[BaseTool], *steps: Step) -> TaskOutput:
+        crew = self.crew(tools, *steps)
         output = asyncio.run(crew.akickoff()) if self.awaited else crew.kickoff()
         assert output.raw == "done"
-        self.shown = model.shown
+        model = crew.agents[0].llm
+        self.shown, self.results = model.shown, model.results
         return output.tasks_output[0]
+
+    def crew(self, tools: list[BaseTool], *steps: Step) -> Crew:
+        model = ScriptedModel(model="scripted", steps=list(steps), native=self.native)
+        agent = Agent(role="clerk", goal="help", backstory="none", llm=model, tools=tools)
+        return Crew(agents=[agent], tasks=[Task(description="go on", expected_output="an answer", agent=agent)])
 
 
 @pytest.fixture(params=[(False, False), (False, True), (True, True)], ids=["text", "text-awaited", "native-awaited"])
@@ -114,22 +118,28 @@ def tool_named(name: str, manager: MCPClientManager) -> BaseTool:
     return next(tool for tool in crewai_tools(manager) if tool.name == name)
 
 
+class TestContract(AdapterContract):
+    # CrewAI itself takes the argument `config`.
+    test_arguments_may_have_any_names = None  # type: ignore[assignment]
+
+    @pytest.fixture
+    def play(self, native: Run) -> Play:
+        def play(manager: Manager, *steps: Step, **selection: Any) -> list[Told]:
+            native(crewai_tools(manager, **selection), *steps)
+            return [Told(text) for text in native.results]
+
+        return play
+
+    @pytest.fixture
+    def begin(self, native: Run) -> Begin:
+        return lambda manager, *steps: native.crew(crewai_tools(manager), *steps).akickoff()
+
+
 def test_the_agent_calls_the_tool(manager: MCPClientManager, run: Run) -> None:
     output = run(crewai_tools(manager), ("mcp_ledger_add", {"a": 19, "b": 2}))
 
     assert '{"sum": 21}' in run.shown
     assert output.tool_failures == []
-
-
-def test_a_server_killed_between_calls_is_back_for_the_next_one(
-    manager: MCPClientManager, native: Run, killer: Killer, ledger: Ledger
-) -> None:
-    first, second = [("mcp_ledger_record", {"text": text}) for text in ("first", "second")]
-
-    output = native(crewai_tools(manager), first, killer.kill, second)
-
-    assert output.tool_failures == []
-    assert ledger.lines == ["first", "second"]
 
 
 def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_told(
@@ -144,17 +154,6 @@ def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_t
     (record,) = output.tool_failures
     assert record.failure.details == {"error_type": "server_crashed", "delivery": "unknown"}
     assert ledger.lines == ["held", "next"]
-
-
-def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(
-    manager: MCPClientManager, native: Run, killer: Killer, ledger: Ledger
-) -> None:
-    with killer.during("page"):
-        output = native(crewai_tools(manager), ("mcp_ledger_read", {"text": "page"}))
-
-    assert output.tool_failures == []
-    assert "read page" in native.shown
-    assert ledger.lines == ["page", "page"]
 
 
 def test_an_equal_call_is_made_and_not_answered_from_the_cache(manager: MCPClientManager, run: Run) -> None:
@@ -244,14 +243,3 @@ def test_an_agent_has_the_tools_that_the_manager_offers_now(manager: MCPClientMa
 
 def _model() -> ScriptedModel:
     return ScriptedModel(model="scripted", steps=[], native=True)
-
-
-def test_the_span_of_a_call_is_a_child_of_the_applications(
-    manager: MCPClientManager, native: Run, tracing: Tracing
-) -> None:
-    with tracing.provider.get_tracer("application").start_as_current_span("run") as parent:
-        native(crewai_tools(manager), ("mcp_ledger_add", {"a": 1, "b": 2}))
-
-    (call,) = tracing.wait_for("tools/call add")
-    assert call.parent is not None
-    assert call.parent.span_id == parent.get_span_context().span_id

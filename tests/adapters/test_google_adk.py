@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gaia.adapters.calls import Manager
+from gaia.adapters.selection import Manager
 from gaia.mcp import MCPClientManager
 from tests.adapters.conftest import Ledger
-from tests.adapters.contract import HOLD, RECORD, AdapterContract, Json, Play, Step, Told
+from tests.adapters.contract import HOLD, RECORD, AdapterContract, Begin, Json, Play, Step, Told
 from tests.servers.ledger_server import PIXEL
 from tests.tracing import Tracing
 from tests.waiting import PATIENCE
@@ -80,6 +80,18 @@ def run(runner: InMemoryRunner) -> list[Event]:
     return asyncio.run(run())
 
 
+def runner_of(toolset: MCPManagerToolset, *steps: Step) -> InMemoryRunner:
+    return InMemoryRunner(agent=agent_with(toolset, *steps), app_name="test")
+
+
+async def turn(runner: InMemoryRunner, session: str, said: types.Content) -> list[Event]:
+    """The events of one turn of a session, which is made first if there is none."""
+    service = runner.session_service
+    if await service.get_session(app_name="test", user_id="user", session_id=session) is None:
+        await service.create_session(app_name="test", user_id="user", session_id=session)
+    return [event async for event in runner.run_async(user_id="user", session_id=session, new_message=said)]
+
+
 def answers(toolset: MCPManagerToolset, *steps: Step) -> list[Json]:
     """What the model of an agent was told of its calls. Exceptions of tools would be a reason to try again."""
     app = App(name="test", root_agent=agent_with(toolset, *steps), plugins=[ReflectAndRetryToolPlugin()])
@@ -91,10 +103,32 @@ def answers(toolset: MCPManagerToolset, *steps: Step) -> list[Json]:
 class TestContract(AdapterContract):
     @pytest.fixture
     def play(self) -> Play:
-        def play(manager: Manager, *steps: Step) -> list[Told]:
-            return [Told(str(one), "error" in one) for one in answers(MCPManagerToolset(manager), *steps)]
+        def play(manager: Manager, *steps: Step, **selection: Any) -> list[Told]:
+            return [Told(str(one), "error" in one) for one in answers(MCPManagerToolset(manager, **selection), *steps)]
 
         return play
+
+    @pytest.fixture
+    def begin(self) -> Begin:
+        return lambda manager, *steps: turn(runner_of(MCPManagerToolset(manager), *steps), "user", message("go on"))
+
+    @pytest.fixture
+    def answer(self) -> Play:
+        async def main(approved: bool, runner: InMemoryRunner) -> list[Event]:
+            events = await turn(runner, "user", message("go on"))
+            (question,) = [
+                call for event in events for call in event.get_function_calls() if "confirmation" in call.name
+            ]
+            confirmation = types.FunctionResponse(id=question.id, name=question.name, response={"confirmed": approved})
+            return await turn(
+                runner, "user", types.Content(role="user", parts=[types.Part(function_response=confirmation)])
+            )
+
+        def answer(manager: Manager, approved: bool, *steps: Step, **selection: Any) -> list[Told]:
+            runner = runner_of(MCPManagerToolset(manager, **selection), *steps)
+            return [Told(str(one.response)) for one in responses(asyncio.run(main(approved, runner)))]
+
+        return answer
 
 
 def test_results_are_structured_content_or_a_text(manager: MCPClientManager) -> None:
@@ -166,21 +200,16 @@ def test_a_node_of_a_workflow_that_is_retried_does_not_make_the_call_again(
     assert ledger.lines in (["held"], [])
 
 
-def test_an_agent_whose_manager_was_stopped_is_told_so(manager: MCPClientManager) -> None:
-    (told,) = answers(MCPManagerToolset(manager), manager.disconnect_all, RECORD)
-
-    assert "error" in told
-
-
-def test_pictures_are_parts_of_the_response(manager: MCPClientManager) -> None:
+def test_pictures_and_files_are_parts_of_the_response(manager: MCPClientManager) -> None:
     agent = agent_with(MCPManagerToolset(manager), ("mcp_ledger_picture", {}))
 
     (response,) = responses(run(InMemoryRunner(agent=agent, app_name="test")))
 
     assert response.response["result"].startswith("one pixel\n")
-    assert "images" not in response.response
-    pictures = [part.inline_data for part in response.parts]
-    assert {(picture.mime_type, picture.data) for picture in pictures} == {("image/png", base64.b64decode(PIXEL))}
+    assert not {"images", "files"} & response.response.keys()
+    parts = {(part.inline_data.mime_type, part.inline_data.data) for part in response.parts}
+    files = {("audio/wav", b"12345"), ("application/pdf", b"%PDF-1.7")}
+    assert parts == {("image/png", base64.b64decode(PIXEL)), *files}
 
 
 def test_the_model_is_given_the_tools_that_are_listed_at_that_moment(manager: MCPClientManager) -> None:
@@ -217,3 +246,11 @@ def test_closing_the_toolset_leaves_the_manager_to_its_owner(manager: MCPClientM
     asyncio.run(toolset.close())
 
     assert not manager.call_tool(*RECORD).is_error
+
+
+def test_instructions_of_the_servers_are_added_on_request(demo_of: Any) -> None:
+    with demo_of("Ask before you delete.") as manager:
+        agent = agent_with(MCPManagerToolset(manager, instructions=True))
+        run(InMemoryRunner(agent=agent, app_name="test"))
+
+    assert "Ask before you delete." in agent.model.requests[0].config.system_instruction

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from gaia.adapters.calls import Manager
+from gaia.adapters.selection import Manager
 from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
-from tests.adapters.conftest import Killer, Ledger, assert_idle
-from tests.adapters.contract import AdapterContract, Play, Told
+from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.contract import AdapterContract, Begin, Play, Told
 from tests.servers.ledger_server import PIXEL
 from tests.waiting import PATIENCE
 
 pytest.importorskip("llama_index.core", reason="LlamaIndex is not installed: pip install llama-index-core")
 
 from llama_index.core.agent.workflow import FunctionAgent, ToolCallResult
-from llama_index.core.base.llms.types import ChatMessage, ImageBlock, ToolCallBlock
+from llama_index.core.base.llms.types import AudioBlock, ChatMessage, DocumentBlock, ImageBlock, ToolCallBlock
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.core.tools import FunctionTool, ToolOutput
 from llama_index.core.tools.calling import acall_tool, call_tool
@@ -54,11 +54,11 @@ def scripted(*steps: Step) -> MockFunctionCallingLLM:
     return MockFunctionCallingLLM(response_generator=respond, is_chat_model=True)
 
 
-def run(manager: Manager, *steps: Step) -> list[ToolOutput]:
+def run(manager: Manager, *steps: Step, **selection: Any) -> list[ToolOutput]:
     """Run an agent to its end; return what it was told of its calls."""
 
     async def run_agent() -> list[ToolOutput]:
-        agent = FunctionAgent(llm=scripted(*steps), tools=llama_index_tools(manager))
+        agent = FunctionAgent(llm=scripted(*steps), tools=llama_index_tools(manager, **selection))
         handler = agent.run("go on")
         outputs = [event.tool_output async for event in handler.stream_events() if isinstance(event, ToolCallResult)]
         assert str(await handler) == "done"
@@ -77,11 +77,15 @@ class TestContract(AdapterContract):
 
     @pytest.fixture
     def play(self) -> Play:
-        def play(manager: Manager, *steps: Any) -> list[Told]:
-            outputs = run(manager, *(step if callable(step) else [step] for step in steps))
+        def play(manager: Manager, *steps: Any, **selection: Any) -> list[Told]:
+            outputs = run(manager, *(step if callable(step) else [step] for step in steps), **selection)
             return [Told(output.content, output.is_error) for output in outputs]
 
         return play
+
+    @pytest.fixture
+    def begin(self) -> Begin:
+        return lambda manager, step: tool_named(step[0], manager).acall(**step[1])
 
 
 @pytest.mark.parametrize("call", [call_tool, lambda *call: asyncio.run(acall_tool(*call))], ids=["sync", "async"])
@@ -93,11 +97,6 @@ def test_a_failed_call_with_one_argument_is_made_once(
 
     assert "Do not repeat it" in output.content
     assert ledger.lines == ["held"]
-
-
-def test_an_agent_that_is_cancelled_cancels_its_call(manager: MCPClientManager, ledger: Ledger) -> None:
-    asyncio.run(ledger.cancelled_with("held", tool_named("mcp_ledger_hold", manager).acall(text="held")))
-    assert_idle(manager)
 
 
 def test_a_tool_is_called_without_an_agent(manager: MCPClientManager) -> None:
@@ -125,12 +124,15 @@ def test_a_tool_can_be_called_on_several_loops(manager: MCPClientManager) -> Non
     assert sorted(answers) == ["one", "two"]
 
 
-def test_images_are_images(manager: MCPClientManager) -> None:
+def test_images_and_files_are_blocks(manager: MCPClientManager) -> None:
     output = tool_named("mcp_ledger_picture", manager)()
 
     images = [block for block in output.blocks if isinstance(block, ImageBlock)]
     assert [image.resolve_image().read() for image in images] == [base64.b64decode(PIXEL)] * 2
     assert "one pixel" in output.content
+    audio, document = [block for block in output.blocks if isinstance(block, AudioBlock | DocumentBlock)]
+    assert (audio.format, audio.resolve_audio().read()) == ("wav", b"12345")
+    assert document.resolve_document().read() == b"%PDF-1.7"
 
 
 def test_the_model_is_told_the_schema_of_the_server(manager: MCPClientManager) -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+import json
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import pytest
 
-from gaia.adapters.calls import Manager
 from gaia.adapters.openai import openai_tools, run_tool_call, run_tool_call_async
+from gaia.adapters.selection import Manager, ToolSelection
 from gaia.mcp import MCPClientManager
-from gaia.mcp.aio import AsyncMCPClientManager
-from tests.adapters.conftest import Ledger, assert_idle
-from tests.adapters.contract import AdapterContract, Json, Play, Told
+from tests.adapters.conftest import Ledger
+from tests.adapters.contract import AdapterContract, Begin, Json, Play, Told
 from tests.adapters.scripted_turns import Turn, turn, turns_of
-from tests.servers.ledger_server import PIXEL
+from tests.servers.ledger_server import DOCUMENT, PIXEL
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 
 pytest.importorskip("openai", reason="the client of OpenAI is not installed: pip install openai")
@@ -56,10 +56,6 @@ class Chat(NamedTuple):
         """What a request tells the model of its calls."""
         return [message["content"] for message in request["messages"] if message["role"] == "tool"]
 
-    @staticmethod
-    def named(request: Json) -> list[str]:
-        return [tool["function"]["name"] for tool in request["tools"]]
-
 
 class Responses(NamedTuple):
     """Responses."""
@@ -92,10 +88,6 @@ class Responses(NamedTuple):
         outputs = [item["output"] for item in request["input"] if item.get("type") == "function_call_output"]
         return [output[0]["text"] if len(output) == 1 else output for output in outputs]
 
-    @staticmethod
-    def named(request: Json) -> list[str]:
-        return [tool["name"] for tool in request["tools"]]
-
 
 Api = type[Chat] | type[Responses]
 Run = Callable[..., ScriptedLLM]
@@ -115,7 +107,8 @@ def run_with(request: pytest.FixtureRequest, api: Api) -> Run:
         async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
             await api.run_async(manager, client)
 
-    def run(manager: Manager, *turns: Turn) -> ScriptedLLM:
+    def run(manager: Manager, *turns: Turn, **selection: Any) -> ScriptedLLM:
+        manager = ToolSelection.of(manager, **selection)
         with scripted_llm(*turns, Reply("done")) as endpoint:
             if request.param == "async":
                 asyncio.run(awaited(manager, endpoint.base_url))
@@ -132,32 +125,28 @@ def run(run_with: Run, manager: MCPClientManager) -> Run:
     return functools.partial(run_with, manager)
 
 
+@pytest.mark.usefixtures("api", "run_with")
 @pytest.mark.parametrize(("api", "run_with"), [(Chat, "sync"), (Responses, "async")], indirect=True)
 class TestContract(AdapterContract):
     @pytest.fixture
     def play(self, api: Api, run_with: Run) -> Play:
-        return lambda manager, *steps: [
-            Told(str(told)) for told in api.told(run_with(manager, *turns_of(*steps)).requests[-1])
+        return lambda manager, *steps, **selection: [
+            Told(str(told)) for told in api.told(run_with(manager, *turns_of(*steps), **selection).requests[-1])
         ]
+
+    @pytest.fixture
+    def begin(self) -> Begin:
+        def begin(manager: MCPClientManager, step: tuple[str, Json]) -> Awaitable[Any]:
+            function = {"name": step[0], "arguments": json.dumps(step[1])}
+            return run_tool_call_async(manager, {"type": "function", "id": "1", "function": function})
+
+        return begin
 
 
 def test_the_calls_of_one_turn_are_answered_in_order(api: Api, run: Run) -> None:
     endpoint = run(turn(("mcp_ledger_add", {"a": 19, "b": 2}), ("mcp_ledger_echo", {"text": "hello"})))
 
     assert api.told(endpoint.requests[-1]) == ['{"sum": 21}', "hello"]
-
-
-def test_a_new_tool_is_there_in_the_next_turn(api: Api, run: Run, until_grown: Callable[[], None]) -> None:
-    # The second answer comes when the tool is listed, so the third request has it.
-    endpoint = run(
-        turn(("mcp_ledger_grow", {})),
-        turn(("mcp_ledger_echo", {"text": "listed"}), after=until_grown),
-        turn(("mcp_ledger_grown_1", {})),
-    )
-
-    assert "mcp_ledger_grown_1" not in api.named(endpoint.requests[0])
-    assert "mcp_ledger_grown_1" in api.named(endpoint.requests[2])
-    assert len(api.told(endpoint.requests[-1])) == 3
 
 
 def test_the_model_is_told_of_errors(api: Api, run: Run) -> None:
@@ -187,14 +176,7 @@ def test_images_are_shown_by_responses_and_named_by_chat_completions(api: Api, r
     image = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}", "detail": "auto"}
     assert told[0] == {"type": "input_text", "text": "one pixel"}
     assert [part for part in told if part["type"] == "input_image"] == [image, image]
-
-
-def test_a_cancelled_task_cancels_its_call(manager: MCPClientManager, ledger: Ledger) -> None:
-    function = {"name": "mcp_ledger_hold", "arguments": '{"text": "held"}'}
-    call = {"type": "function", "id": "1", "function": function}
-    held = run_tool_call_async(AsyncMCPClientManager.over(manager), call)
-    asyncio.run(ledger.cancelled_with("held", held))
-    assert_idle(manager)
+    assert told[-1]["file_data"] == f"data:application/pdf;base64,{DOCUMENT}"
 
 
 @pytest.mark.parametrize(
@@ -210,6 +192,16 @@ def test_a_cancelled_task_cancels_its_call(manager: MCPClientManager, ledger: Le
 def test_what_is_no_call_of_a_function_is_refused(item: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         run_tool_call(MCPClientManager({}), item)
+
+
+def test_a_tool_outside_the_selection_is_not_called(manager: MCPClientManager, ledger: Ledger) -> None:
+    readers = ToolSelection(manager, exclude=["record"])
+    function = {"name": "mcp_ledger_record", "arguments": '{"text": "next"}'}
+
+    told = run_tool_call(readers, {"type": "function", "id": "1", "function": function})
+
+    assert "has no tool 'mcp_ledger_record'" in told["content"]
+    assert ledger.lines == []
 
 
 def test_another_api_is_refused() -> None:

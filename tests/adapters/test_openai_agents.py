@@ -11,18 +11,17 @@ from typing import Any
 import pytest
 
 from gaia.mcp import MCPClientManager
-from gaia.mcp.aio import AsyncMCPClientManager
-from tests.adapters.conftest import Killer, Ledger, assert_idle
-from tests.adapters.contract import AdapterContract, Play, Told
-from tests.servers.ledger_server import PIXEL
+from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.contract import AdapterContract, Begin, Play, Told
+from tests.servers.ledger_server import DOCUMENT, PIXEL
 
 pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install openai-agents")
 
 from agents import Agent, RunConfig, Runner, RunResult, Tool
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
-from gaia.adapters.calls import Manager
 from gaia.adapters.openai_agents import MCPManagerAgent, function_tools
+from gaia.adapters.selection import Manager
 
 Json = dict[str, Any]
 Step = tuple[str, Json | str]
@@ -70,8 +69,12 @@ def outputs_of(result: RunResult) -> list[Any]:
     return [item.output for item in result.new_items if item.type == "tool_call_output_item"]
 
 
-def run(manager: Manager, *steps: Step | list[Step] | Callable[[], object]) -> Any:
-    agent = Agent(name="agent", model=scripted(*steps), tools=list[Tool](function_tools(manager)))
+def agent_of(manager: Manager, *steps: Step | list[Step] | Callable[[], object], **selection: Any) -> Agent[None]:
+    return Agent(name="agent", model=scripted(*steps), tools=list[Tool](function_tools(manager, **selection)))
+
+
+def run(manager: Manager, *steps: Step | list[Step] | Callable[[], object], **selection: Any) -> Any:
+    agent = agent_of(manager, *steps, **selection)
 
     async def main() -> Any:
         outputs = outputs_of(await Runner.run(agent, "go", run_config=QUIET))
@@ -84,7 +87,24 @@ def run(manager: Manager, *steps: Step | list[Step] | Callable[[], object]) -> A
 class TestContract(AdapterContract):
     @pytest.fixture
     def play(self) -> Play:
-        return lambda manager, *steps: [Told(output) for output in run(manager, *steps)]
+        return lambda manager, *steps, **selection: [Told(output) for output in run(manager, *steps, **selection)]
+
+    @pytest.fixture
+    def begin(self) -> Begin:
+        return lambda manager, *steps: Runner.run(agent_of(manager, *steps), "go", run_config=QUIET)
+
+    @pytest.fixture
+    def answer(self) -> Play:
+        async def main(approved: bool, agent: Agent[None]) -> list[Told]:
+            interrupted = await Runner.run(agent, "go", run_config=QUIET)
+            state = interrupted.to_state()
+            (question,) = interrupted.interruptions
+            state.approve(question) if approved else state.reject(question)
+            return [Told(output) for output in outputs_of(await Runner.run(agent, state, run_config=QUIET))]
+
+        return lambda manager, approved, *steps, **selection: asyncio.run(
+            main(approved, agent_of(manager, *steps, **selection))
+        )
 
 
 def test_calls_of_one_turn_run_side_by_side_and_fail_alone(
@@ -98,46 +118,12 @@ def test_calls_of_one_turn_run_side_by_side_and_fail_alone(
     assert sorted(ledger.lines) == texts
 
 
-def test_a_cancelled_run_cancels_its_call(manager: MCPClientManager, ledger: Ledger) -> None:
-    async def main() -> None:
-        tools = list[Tool](function_tools(manager))
-        agent = Agent(name="agent", model=scripted(("mcp_ledger_hold", {"text": "given up"})), tools=tools)
-        await ledger.cancelled_with("given up", Runner.run(agent, "go", run_config=QUIET))
-        # The server lives, and the same tools serve another run.
-        agent = Agent(name="agent", model=scripted(("mcp_ledger_record", {"text": "next"})), tools=tools)
-        assert outputs_of(await Runner.run(agent, "go", run_config=QUIET)) == ["recorded next, 1 times"]
-
-    asyncio.run(main())
-    assert_idle(manager)
-
-
 def test_arguments_that_cannot_be_read_are_not_sent(manager: MCPClientManager, ledger: Ledger) -> None:
     broken, list_of_texts = run(manager, ("mcp_ledger_record", '{"text": "a'), ("mcp_ledger_record", '["a"]'))
 
     assert "not valid JSON" in broken
     assert "must be a JSON object" in list_of_texts
     assert ledger.lines == []
-
-
-def test_a_server_that_stays_down_does_not_end_the_run(ledger_command: Json, ledger: Ledger) -> None:
-    with MCPClientManager({"ledger": {**ledger_command, "restart": {"restart": "never"}}}) as manager:
-        manager.require("ledger")
-        Killer(manager, ledger).kill()
-
-        outputs = run(manager, ("mcp_ledger_record", {"text": "a"}), ("mcp_ledger_record", {"text": "a"}))
-
-    assert ["had no effect" in output for output in outputs] == [True, True]
-    assert ledger.lines == []
-
-
-def test_the_model_is_told_that_a_lost_call_may_be_repeated_if_it_may(
-    manager: MCPClientManager, killer: Killer
-) -> None:
-    with killer.during("safe", "unsafe", end=lambda: manager.stop_server("ledger")):
-        safe, unsafe = run(manager, [("mcp_ledger_read", {"text": "safe"}), ("mcp_ledger_hold", {"text": "unsafe"})])
-
-    assert "may be repeated" in safe
-    assert "Do not repeat it" in unsafe
 
 
 def test_images_are_shown_and_the_rest_is_named(manager: MCPClientManager) -> None:
@@ -155,6 +141,7 @@ def test_images_are_shown_and_the_rest_is_named(manager: MCPClientManager) -> No
         {"type": "input_text", "text": "[audio, audio/wav, 5 bytes]"},
     ]
     assert output[4] == image
+    assert output[-1]["file_data"] == f"data:application/pdf;base64,{DOCUMENT}"
 
 
 def test_the_tools_are_as_the_servers_describe_them(manager: MCPClientManager) -> None:
@@ -164,20 +151,6 @@ def test_the_tools_are_as_the_servers_describe_them(manager: MCPClientManager) -
     assert (add.description, add.strict_json_schema) == ("Add two numbers.", False)
     assert add.params_json_schema["properties"] == {"a": {"type": "number"}, "b": {"type": "number"}}
     assert tools["mcp_ledger_figures"].params_json_schema["properties"] == {}
-
-
-def test_an_agent_of_a_manager_is_offered_what_appears_in_a_run(
-    manager: MCPClientManager, until_grown: Callable[[], None]
-) -> None:
-    model = scripted(("mcp_ledger_grow", {}), until_grown, ADD, ("mcp_ledger_grown_1", {}))
-    agent = MCPManagerAgent[None](name="agent", model=model, mcp_manager=manager)
-
-    result = asyncio.run(Runner.run(agent, "go", run_config=QUIET))
-
-    assert outputs_of(result)[2] == "grown_1"
-    offered = [{tool.name for tool in one.tools} for one in model.calls]
-    assert "mcp_ledger_grown_1" not in offered[0]
-    assert "mcp_ledger_grown_1" in offered[2]
 
 
 def test_runs_of_one_agent_may_overlap_while_its_tools_change(
@@ -234,12 +207,14 @@ def test_runs_of_synchronous_code_work_with_the_same_tools(manager: MCPClientMan
         loop.close()
 
 
-def test_an_asynchronous_manager_serves_as_well(ledger_command: Json) -> None:
-    async def main() -> None:
-        async with AsyncMCPClientManager({"ledger": ledger_command}) as manager:
-            model = scripted(("mcp_ledger_record", {"text": "a"}))
-            agent = MCPManagerAgent[None](name="agent", model=model, mcp_manager=manager)
-            result = await Runner.run(agent, "go", run_config=QUIET)
-            assert outputs_of(result) == ["recorded a, 1 times"]
+def test_instructions_of_the_servers_follow_those_of_the_agent(demo_of: Callable[..., Any]) -> None:
+    model = scripted()
+    with demo_of("Ask before you delete.") as manager:
+        agent = MCPManagerAgent[None](
+            name="agent", model=model, instructions="Help.", mcp_manager=manager, mcp_instructions=True
+        )
+        asyncio.run(Runner.run(agent, "go", run_config=QUIET))
 
-    asyncio.run(main())
+    assert model.first_call is not None
+    assert model.first_call.system_instructions.splitlines()[0] == "Help."
+    assert model.first_call.system_instructions.endswith("Ask before you delete.")

@@ -14,6 +14,8 @@ pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip ins
 from pydantic_ai import (
     Agent,
     BinaryContent,
+    DeferredToolRequests,
+    DeferredToolResults,
     InlineDefsJsonSchemaTransformer,
     ModelRequest,
     ModelResponse,
@@ -21,19 +23,19 @@ from pydantic_ai import (
     ToolCallPart,
     ToolReturnPart,
 )
-from pydantic_ai.capabilities import Instrumentation
+from pydantic_ai.capabilities import HandleDeferredToolCalls, Instrumentation
 from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.models.test import TestModel
 
-from gaia.adapters.calls import Manager
-from gaia.adapters.pydantic_ai import MCPManagerToolset
+from gaia.adapters.pydantic_ai import MCPManagerToolset, MCPProgressEvent
+from gaia.adapters.selection import Manager
 from gaia.mcp import MCPClientManager
 from gaia.testing import FakeServer, FakeTool
-from tests.adapters.conftest import Killer, Ledger, assert_idle
-from tests.adapters.contract import HOLD, AdapterContract, Play, Step, Told
-from tests.servers.ledger_server import PIXEL
+from tests.adapters.conftest import Killer, Ledger
+from tests.adapters.contract import HOLD, AdapterContract, Begin, Play, Step, Told
+from tests.servers.ledger_server import DOCUMENT, PIXEL
 from tests.tracing import Tracing, attributes_of
 
 pytestmark = [
@@ -69,8 +71,8 @@ class Script:
         return [(part.outcome, part.content) for part in self.results]
 
 
-def run(script: Script, manager: Manager, **settings: Any) -> str:
-    agent = Agent(script.model, toolsets=[MCPManagerToolset(manager)], **settings)
+def run(script: Script, manager: Manager, selection: Any = None, **settings: Any) -> str:
+    agent = Agent(script.model, toolsets=[MCPManagerToolset(manager, **selection or {})], **settings)
 
     async def main() -> str:
         output: str = (await agent.run("go")).output
@@ -83,12 +85,27 @@ def run(script: Script, manager: Manager, **settings: Any) -> str:
 class TestContract(AdapterContract):
     @pytest.fixture
     def play(self) -> Play:
-        def play(manager: Manager, *steps: Any) -> list[Told]:
+        def play(manager: Manager, *steps: Any, settings: Any = None, **selection: Any) -> list[Told]:
             script = Script(*steps)
-            assert run(script, manager, retries=1) == "done"
+            assert run(script, manager, selection, retries=1, **settings or {}) == "done"
             return [Told(str(content), outcome != "success") for outcome, content in script.outcomes]
 
         return play
+
+    @pytest.fixture
+    def begin(self) -> Begin:
+        return lambda manager, *steps: Agent(Script(*steps).model, toolsets=[MCPManagerToolset(manager)]).run("go")
+
+    @pytest.fixture
+    def answer(self, play: Play) -> Play:
+        def answer(manager: Manager, approved: bool, *steps: Any, **selection: Any) -> list[Told]:
+            async def handler(_: Any, requests: DeferredToolRequests) -> DeferredToolResults:
+                return DeferredToolResults(approvals={call.tool_call_id: approved for call in requests.approvals})
+
+            capabilities = [HandleDeferredToolCalls(handler=handler)]
+            return play(manager, *steps, settings={"capabilities": capabilities}, **selection)
+
+        return answer
 
 
 def test_structured_content_is_the_result(manager: MCPClientManager) -> None:
@@ -124,21 +141,6 @@ def test_calls_of_one_answer_run_side_by_side_and_fail_alone(
     assert sorted(ledger.lines) == ["lost 0", "lost 1", "lost 2"]
 
 
-def test_a_cancelled_run_cancels_its_call(manager: MCPClientManager, ledger: Ledger) -> None:
-    toolset = MCPManagerToolset[None](manager)
-
-    async def main() -> None:
-        script = Script(("mcp_ledger_hold", {"text": "given up"}))
-        await ledger.cancelled_with("given up", Agent(script.model, toolsets=[toolset]).run("go"))
-        # The server lives, and the same toolset serves another run.
-        following = Script(("mcp_ledger_record", {"text": "next"}))
-        await Agent(following.model, toolsets=[toolset]).run("go")
-        assert following.outcomes == [("success", "recorded next, 1 times")]
-
-    asyncio.run(main())
-    assert_idle(manager)
-
-
 def test_errors_that_the_tool_reports_count_as_retries(manager: MCPClientManager) -> None:
     failing = ("mcp_ledger_fail", {"message": "again"})
     agent = Agent(Script(failing, failing).model, toolsets=[MCPManagerToolset(manager)], retries=1)
@@ -147,57 +149,16 @@ def test_errors_that_the_tool_reports_count_as_retries(manager: MCPClientManager
         asyncio.run(agent.run("go"))
 
 
-def test_a_server_that_stays_down_does_not_end_the_run(ledger_command: dict[str, Any], ledger: Ledger) -> None:
-    with MCPClientManager({"ledger": {**ledger_command, "restart": {"restart": "never"}}}) as manager:
-        manager.require("ledger")
-        Killer(manager, ledger).kill()
-        # The model insists.
-        script = Script(*[("mcp_ledger_record", {"text": "a"})] * 3)
-
-        assert run(script, manager, retries=0) == "done"
-
-    assert [outcome for outcome, _ in script.outcomes] == ["failed"] * 3
-    assert "had no effect" in script.outcomes[0][1]
-    assert ledger.lines == []
-
-
-def test_the_model_is_told_that_a_lost_call_may_be_repeated_if_it_may(
-    manager: MCPClientManager, killer: Killer
-) -> None:
-    script = Script([("mcp_ledger_read", {"text": "safe"}), ("mcp_ledger_hold", {"text": "unsafe"})])
-
-    with killer.during("safe", "unsafe", end=lambda: manager.stop_server("ledger")):
-        run(script, manager, retries=0)
-
-    (safe, safe_text), (unsafe, unsafe_text) = script.outcomes
-    assert (safe, unsafe) == ("failed", "failed")
-    assert "may be repeated" in safe_text
-    assert "Do not repeat it" in unsafe_text
-
-
-def test_images_are_shown_and_the_rest_is_named(manager: MCPClientManager) -> None:
+def test_images_and_files_are_shown(manager: MCPClientManager) -> None:
     script = Script(("mcp_ledger_picture", {}))
 
     run(script, manager)
 
     ((_, content),) = script.outcomes
-    pictures = [part for part in content if isinstance(part, BinaryContent)]
-    assert [(picture.data, picture.media_type) for picture in pictures] == [(base64.b64decode(PIXEL), "image/png")] * 2
+    files = [(part.data, part.media_type) for part in content if isinstance(part, BinaryContent)]
+    picture = (base64.b64decode(PIXEL), "image/png")
+    assert files == [picture, (b"12345", "audio/wav"), picture, (base64.b64decode(DOCUMENT), "application/pdf")]
     assert content[0] == "one pixel"
-    assert content[2] == "[audio, audio/wav, 5 bytes]"
-
-
-def test_a_tool_that_appears_in_a_run_is_offered_in_its_next_step(
-    manager: MCPClientManager, until_grown: Callable[[], None]
-) -> None:
-    listed = ("mcp_ledger_echo", {"text": "listed"})
-    script = Script(("mcp_ledger_grow", {}), until_grown, listed, ("mcp_ledger_grown_1", {}))
-
-    run(script, manager)
-
-    assert "mcp_ledger_grown_1" not in script.offered[0]
-    assert "mcp_ledger_grown_1" in script.offered[2]
-    assert script.outcomes[2] == ("success", "grown_1")
 
 
 def test_runs_of_synchronous_code_work_with_the_same_toolset(manager: MCPClientManager) -> None:
@@ -258,3 +219,27 @@ def test_a_schema_that_is_none_does_not_end_the_run(argument: object) -> None:
         run(script, manager)
 
     assert script.outcomes == [("success", "got 1")]
+
+
+def test_progress_is_an_event_of_the_run(manager: MCPClientManager) -> None:
+    events: list[Any] = []
+
+    async def handler(_: Any, stream: Any) -> None:
+        events.extend([event async for event in stream if isinstance(event, MCPProgressEvent)])
+
+    agent = Agent(TestModel(call_tools=["mcp_ledger_steps"]), toolsets=[MCPManagerToolset(manager)])
+    asyncio.run(agent.run("go", event_stream_handler=handler))
+
+    assert [(event.tool_name, event.progress, event.total) for event in events] == [
+        ("mcp_ledger_steps", 1, 2),
+        ("mcp_ledger_steps", 2, 2),
+    ]
+
+
+def test_instructions_of_the_servers_are_added_on_request(demo_of: Callable[..., Any]) -> None:
+    with demo_of("Ask before you delete.") as manager:
+        for wanted in (True, False):
+            model = TestModel(call_tools=[])
+            toolset = MCPManagerToolset[None](manager, instructions=wanted)
+            asyncio.run(Agent(model, toolsets=[toolset], instructions="Help.").run("go"))
+            assert ("Ask before you delete." in str(model.last_model_request_parameters)) is wanted

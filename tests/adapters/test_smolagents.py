@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gaia.adapters.calls import Manager
+from gaia.adapters.selection import Manager
 from gaia.mcp import MCPClientManager, MCPError, MCPTool, ToolResult
 from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Killer, Ledger
@@ -57,9 +57,11 @@ class ScriptedModel(Model):
         return ChatMessage(MessageRole.ASSISTANT, "", tool_calls=calls)
 
 
-def run(manager: Manager, *steps: Calls | str | Callable[[], object]) -> list[str]:
+def run(manager: Manager, *steps: Calls | str | Callable[[], object], **selection: Any) -> list[str]:
     """Run an agent to its end; return what it observed at each of its steps."""
-    agent = ToolCallingAgent(smolagents_tools(manager), ScriptedModel(*steps), verbosity_level=LogLevel.OFF)
+    agent = ToolCallingAgent(
+        smolagents_tools(manager, **selection), ScriptedModel(*steps), verbosity_level=LogLevel.OFF
+    )
     assert agent.run("go on") == "done"
     return [step.observations for step in agent.memory.steps[1:-1] if hasattr(step, "observations")]
 
@@ -74,8 +76,8 @@ class TestContract(AdapterContract):
 
     @pytest.fixture
     def play(self) -> Play:
-        def play(manager: Manager, *steps: Any) -> list[Told]:
-            observed = run(manager, *(step if callable(step) else [step] for step in steps))
+        def play(manager: Manager, *steps: Any, **selection: Any) -> list[Told]:
+            observed = run(manager, *(step if callable(step) else [step] for step in steps), **selection)
             return [Told(text) for text in observed]
 
         return play
@@ -131,7 +133,7 @@ class OneAnswer:
     def list_tools(self) -> list[MCPTool]:
         return [self.tool]
 
-    def call_tool(self, *_: object) -> ToolResult:
+    def call_tool(self, *_: object, **__: object) -> ToolResult:
         return self.answer
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from gaia.adapters.calls import Manager
+from gaia.adapters.selection import Manager
 from gaia.mcp import MCPClientManager
 from tests.adapters.conftest import Killer, Ledger
-from tests.adapters.contract import HOLD, RECORD, AdapterContract, Json, Play, Step, Told
+from tests.adapters.contract import HOLD, RECORD, AdapterContract, Begin, Json, Play, Step, Told
 from tests.servers.ledger_server import PIXEL
 from tests.tracing import Tracing
 
@@ -66,8 +66,8 @@ class ScriptedModel(Model):
         yield {"messageStop": {"stopReason": reason}}
 
 
-def agent_with(manager: MCPClientManager, *steps: Step, **options: Any) -> Agent:
-    plugins = [MCPManagerPlugin(manager)]
+def agent_with(manager: Manager, *steps: Step, selection: Any = None, **options: Any) -> Agent:
+    plugins = [MCPManagerPlugin(manager, **selection or {})]
     return Agent(model=ScriptedModel(*steps), plugins=plugins, callback_handler=None, **options)
 
 
@@ -93,17 +93,35 @@ def results(agent: Agent) -> list[Json]:
     return [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
 
 
+def told(results: list[Json]) -> list[Told]:
+    return [
+        Told("".join(block.get("text", "") for block in one["content"]), one["status"] == "error") for one in results
+    ]
+
+
 class TestContract(AdapterContract):
     @pytest.fixture
     def play(self, run: Run) -> Play:
-        def play(manager: Manager, *steps: Step) -> list[Told]:
-            told = run(Agent(model=ScriptedModel(*steps), tools=strands_tools(manager), callback_handler=None))
-            return [
-                Told("".join(block.get("text", "") for block in one["content"]), one["status"] == "error")
-                for one in told
-            ]
+        def play(manager: Manager, *steps: Step, **selection: Any) -> list[Told]:
+            tools = strands_tools(manager, **selection)
+            return told(run(Agent(model=ScriptedModel(*steps), tools=tools, callback_handler=None)))
 
         return play
+
+    @pytest.fixture
+    def begin(self) -> Begin:
+        return lambda manager, *steps: agent_with(manager, *steps).invoke_async("go on")
+
+    @pytest.fixture
+    def answer(self) -> Play:
+        def answer(manager: Manager, approved: bool, *steps: Step, **selection: Any) -> list[Told]:
+            agent = agent_with(manager, *steps, selection=selection)
+            (question,) = agent("go on").interrupts
+            assert question.reason == {"tool": "mcp_ledger_record", "arguments": {"text": "next"}}
+            assert agent([{"interruptResponse": {"interruptId": question.id, "response": approved}}]).stop_reason
+            return told(results(agent))
+
+        return answer
 
 
 def test_the_agent_calls_the_tool_of_its_plugin(manager: MCPClientManager, run: Run) -> None:
@@ -156,21 +174,14 @@ def test_an_agent_that_is_cancelled_cancels_its_call(manager: MCPClientManager, 
     assert ledger.lines == ["held"]
 
 
-def test_an_agent_whose_manager_was_stopped_is_told_so(manager: MCPClientManager, run: Run) -> None:
-    agent = Agent(model=ScriptedModel(RECORD), tools=strands_tools(manager), callback_handler=None)
-    manager.disconnect_all()
-
-    (result,) = run(agent)
-
-    assert (result["status"], "had no effect" in result["content"][0]["text"]) == ("error", True)
-
-
-def test_pictures_are_images(manager: MCPClientManager, run: Run) -> None:
+def test_pictures_are_images_and_a_pdf_is_a_document(manager: MCPClientManager, run: Run) -> None:
     (result,) = run(agent_with(manager, ("mcp_ledger_picture", {})))
 
     assert result["content"][0] == {"text": "one pixel"}
     images = [block["image"] for block in result["content"] if "image" in block]
     assert images == [{"format": "png", "source": {"bytes": base64.b64decode(PIXEL)}}] * 2
+    document = {"format": "pdf", "name": "demo a pdf", "source": {"bytes": b"%PDF-1.7"}}
+    assert result["content"][-1] == {"document": document}
 
 
 def test_the_model_is_given_the_tools_that_are_listed_at_that_moment(manager: MCPClientManager, run: Run) -> None:
@@ -199,3 +210,15 @@ def test_the_span_of_strands_says_what_was_called(manager: MCPClientManager, tra
 
     attributes = tracing.only("execute_tool mcp_ledger_record").attributes
     assert (attributes["mcp.method.name"], attributes["gen_ai.tool.name"]) == ("tools/call", "record")
+
+
+def test_progress_is_in_the_stream(manager: MCPClientManager) -> None:
+    agent = agent_with(manager, ("mcp_ledger_steps", {}))
+
+    async def streamed() -> list[Any]:
+        events = [
+            event["tool_stream_event"] async for event in agent.stream_async("go") if "tool_stream_event" in event
+        ]
+        return [event["data"]["progress"] for event in events if event["data"].get("type") == "mcp_progress"]
+
+    assert asyncio.run(streamed()) == [1, 2]

@@ -191,3 +191,17 @@ async def test_behind_a_gateway_calls_are_spread_and_sessions_may_have_instances
         # Two replicas of the shared one, that of the session, and a spare: an instance has no replicas.
         assert await asyncio.to_thread(has_started, "own", 4)
         assert len(read_state(tmp_path / "own").pids) == 4
+
+
+def test_replicas_run_where_they_are_placed(demo_server: Json) -> None:
+    entry = {**replicated(demo_server, 2), "placement": {"engine": "process"}}
+    with MCPClient.from_config("it", entry) as client:
+        assert is_ready(client, 2)
+        places = [one.placement for one in client.status.replicas]
+        assert len({None if place is None else place.host_pid for place in places} - {None}) == 2
+        with client.pinned() as handle, client.pinned() as other:
+            assert handle.placement != other.placement
+            assert handle.call_tool("crash")["delivery"] == "unknown"
+            # The host has restarted the server, and the connection goes on.
+            assert handle.call_tool("counter")["error_type"] == "session_lost"
+            assert not other.call_tool("counter").is_error

@@ -18,6 +18,7 @@ Json = dict[str, Any]
 
 WIRES: dict[str, Any] = {
     "memory": lambda server, _: wires.in_memory(server),
+    "replicas": lambda server, _: wires.replicated(server),
     "stdio": lambda server, _: wires.over_stdio(server),
     "http_json": functools.partial(wires.over_http, streams=False),
     "http_sse": functools.partial(wires.over_http, streams=True),
@@ -43,6 +44,16 @@ class Situation:
     def is_http(self) -> bool:
         return self.wire.startswith("http")
 
+    def check_starts(self, tool: str, expected: list[int]) -> None:
+        """Which starts of the server the calls of a tool have reached; of replicas, whether it was another one each."""
+        found = self.server.generations(tool)
+        if self.wire == "replicas":
+            assert len(found) == len(expected)
+            places = range(1, len(expected))
+            assert all(found[at - 1] != found[at] for at in places if expected[at - 1] != expected[at])
+        else:
+            assert found == expected
+
     def connect(self, on_question: Callable[[Any], Any] | None = None, **keys: Any) -> Face:
         """A connected face; `keys` are further ones of the server's entry."""
         entry = self._stack.enter_context(WIRES[self.wire](self.server, ERAS[self.era]))
@@ -62,7 +73,7 @@ def combinations(needs: frozenset[str]) -> Iterator[tuple[type[Face], str, str]]
             # A transport of four methods has no supervisor, and answers one request after the other.
             if wire == "direct" and (needs or not face.takes_transports):
                 continue
-            if wire.startswith("http") and "own_server" in needs:
+            if (wire.startswith("http") or wire == "replicas") and "own_server" in needs:
                 continue
             # The way of a call in this program is that over HTTP, and each test starts a program.
             if wire == "placed" and face.name != "client":

@@ -71,6 +71,11 @@ def in_memory(server: FakeServer) -> Iterator[Entry]:
     yield server
 
 
+@contextlib.contextmanager
+def replicated(server: FakeServer) -> Iterator[Entry]:
+    yield {**server, "replicas": 2, "stateless": True}
+
+
 class FourMethods(MCPTransport):
     """A transport as an application writes it: a client can connect, send a request and disconnect, and no more."""
 

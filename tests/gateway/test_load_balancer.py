@@ -66,15 +66,18 @@ def load_balancer(tmp_path: Path, gateways: list[GatewayProcess]) -> Iterator[in
 
 
 @contextlib.contextmanager
-def two_gateways(tmp_path: Path, fault_server: FaultServer) -> Iterator[list[GatewayProcess]]:
+def two_gateways(
+    tmp_path: Path, fault_server: FaultServer, *words: str, servers: dict[str, Any] | None = None
+) -> Iterator[list[GatewayProcess]]:
+    """gw1 and gw2, each with a server `it` of its own, and further `servers`."""
     with contextlib.ExitStack() as stack:
         running = []
         for name in ("gw1", "gw2"):
             config = tmp_path / f"{name}.json"
-            config.write_text(json.dumps({"mcpServers": {"it": fault_server(state_file=tmp_path / name)}}))
-            running.append(
-                stack.enter_context(gateway_process("--config", str(config), "--name", name, "--drain-delay", "600"))
-            )
+            entries = {"it": fault_server(state_file=tmp_path / name), **(servers or {})}
+            config.write_text(json.dumps({"mcpServers": entries}))
+            options = ("--config", str(config), "--name", name, "--drain-delay", "600", *words)
+            running.append(stack.enter_context(gateway_process(*options)))
         for gateway in running:
             assert wait_until(lambda gateway=gateway: gateway.ask("GET", "/ready").status == 200)
         yield running

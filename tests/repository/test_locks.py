@@ -17,7 +17,6 @@ EXCEPTIONS = {
     "cli/bench.py": "threads of one command, of which the main thread is one",
     "mcp/demo_server.py": "a program of its own, with the standard library only",
     "mcp/client/ping.py": "threads of one command; its condition has a reentrant lock",
-    "mcp/cluster/host_events.py": "in an actor, where no code of the application runs; it has a reentrant lock",
     "mcp/rpc/call.py": "taken without waiting, or by the one thread that waits for the call",
     "mcp/transports/pipe_reader.py": "held for a slice by the loop that reads; no thread of a caller takes it",
     "mcp/transports/pipe_writer.py": "never waited for by a thread that has it: see `send`",

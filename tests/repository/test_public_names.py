@@ -104,7 +104,6 @@ PUBLIC_NAMES = {
         "inlined_schema",
         "without_nulls",
     },
-    "gaia.adapters.calls": {"Manager", "call_tool", "call_tool_async", "is_safe", "synchronous"},
     "gaia.adapters.calls_in_doubt": {"CallsInDoubt"},
     "gaia.adapters.openai": {"openai_tools", "run_tool_call", "run_tool_call_async"},
     "gaia.adapters.results": {
@@ -115,8 +114,10 @@ PUBLIC_NAMES = {
         "input_schema",
         "name_for_model",
         "parse_arguments",
+        "parts_for_model",
         "text_for_model",
     },
+    "gaia.adapters.selection": {"Approve", "Manager", "SelectionKeywords", "ToolSelection", "once_per_tool"},
     "gaia.dashboard": {"Dashboard"},
     "gaia.mcp.gateway": {"Gateway"},
     "gaia.testing": {
@@ -129,6 +130,7 @@ PUBLIC_NAMES = {
         "Replay",
         "record",
         "replay",
+        "use_cassette",
     },
     "gaia.mcp.aio": {"AsyncMCPClient", "AsyncMCPClientManager", "AsyncPinnedClient", "EventStream"},
     "gaia.mcp.doctor": {"Check", "Diagnosis", "Verdict", "diagnose", "diagnose_all"},

@@ -8,7 +8,8 @@ else: how often a line is there is how often the call was made, whatever became 
 - `record` answers. It is not safe to repeat.
 - `hold` never answers: the test kills the server meanwhile. It is not safe to repeat.
 - `read` is marked read-only. The first call of a text never answers, a repeated one does.
-- `picture` answers with a text, an image, a recording, an embedded text, an embedded image and a link.
+- `picture` answers with a text, an image, a recording, an embedded text, an embedded image, a link and a PDF document.
+- `steps` reports progress twice before it answers.
 - `figures` answers with structured content alone.
 - `configure` has arguments whose names frameworks use themselves.
 """
@@ -24,6 +25,7 @@ from tests.servers.feature_server import FeatureServer
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 """A picture of one pixel, as PNG in Base64."""
 SOUND = base64.b64encode(b"12345").decode()
+DOCUMENT = base64.b64encode(b"%PDF-1.7").decode()
 
 TEXT = {"text": {"type": "string"}}
 
@@ -41,6 +43,7 @@ class LedgerServer(FeatureServer):
             Tool("read", "Answer when the ledger has the text already.", TEXT, READ_ONLY, self._read),
             Tool("picture", "Show what results may contain.", {}, READ_ONLY, _picture),
             Tool("figures", "Answer with structured content.", {}, READ_ONLY, _figures),
+            Tool("steps", "Report progress.", {}, READ_ONLY, _steps),
             Tool("configure", "Repeat the arguments.", names, READ_ONLY, _configure),
         ):
             self.tools[tool.name] = tool
@@ -75,6 +78,7 @@ def _picture(_call: Call) -> Json:
             {"type": "resource", "resource": {"uri": "demo://text", "mimeType": "text/plain", "text": "embedded"}},
             {"type": "resource", "resource": {"uri": "demo://image", "mimeType": "image/png", "blob": PIXEL}},
             {"type": "resource_link", "uri": "demo://greeting", "name": "greeting"},
+            {"type": "resource", "resource": {"uri": "demo://a.pdf", "mimeType": "application/pdf", "blob": DOCUMENT}},
         ],
         "isError": False,
     }
@@ -82,6 +86,12 @@ def _picture(_call: Call) -> Json:
 
 def _figures(_call: Call) -> Json:
     return {**structured_result({"height": 2}), "content": []}
+
+
+def _steps(call: Call) -> Json:
+    for step in (1, 2):
+        call.report_progress(step, 2)
+    return text_result("2 steps")
 
 
 def _configure(_call: Call, /, **arguments: str) -> Json:

@@ -5,25 +5,23 @@ The package ``anthropic`` is not required: definitions, calls and results are th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
-from gaia.adapters.calls import Manager, call_tool, call_tool_async, is_safe, listed, member
 from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model, text_for_model
-from gaia.mcp import ToolResult
+from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, member, once_per_tool
+from gaia.mcp import MCPTool, ToolResult
 
 __all__ = ["anthropic_tools", "run_tool_call", "run_tool_call_async"]
 
 
-def anthropic_tools(manager: Manager) -> list[Any]:
+def anthropic_tools(manager: Manager, **selection: Unpack[SelectionKeywords]) -> list[Any]:
     """The ``tools`` of a request: the present tools of `manager`. Call this for each request.
 
-    Dicts of the API have the type `Any`, here and below, so that a type checker accepts them as types of the package
-    ``anthropic``.
+    `selection` says which tools; see `ToolSelection`. The schemas are shared by all requests: copy one before you
+    change what is in it. Dicts of the API have the type `Any`, here and below, so that a type checker accepts them as
+    types of the package ``anthropic``.
     """
-    return [
-        {"name": name_for_model(tool), "description": description_for_model(tool), "input_schema": input_schema(tool)}
-        for tool in listed(manager)
-    ]
+    return [definition.copy() for definition in ToolSelection.of(manager, **selection).cached(_definitions)]
 
 
 def run_tool_call(manager: Manager, tool_use: Any) -> Any:
@@ -33,16 +31,32 @@ def run_tool_call(manager: Manager, tool_use: Any) -> Any:
     all such blocks of a message belong in one message of the role ``user``. A failure of the call is a text in the
     block, with ``is_error``, and raises nothing.
 
-    Raises ValueError if `tool_use` is something else.
+    If `manager` is a `ToolSelection`, only its tools are called, with the approvals that it asks for. Raises ValueError
+    if `tool_use` is something else.
     """
     name, arguments = _requested(tool_use)
-    return _answer(manager, tool_use, call_tool(manager, name, arguments))
+    selection = ToolSelection.of(manager)
+    return _answer(selection, tool_use, selection.call(name, arguments))
 
 
 async def run_tool_call_async(manager: Manager, tool_use: Any) -> Any:
     """Like `run_tool_call`, without blocking the event loop. Cancelling the task cancels the call."""
     name, arguments = _requested(tool_use)
-    return _answer(manager, tool_use, await call_tool_async(manager, name, arguments))
+    selection = ToolSelection.of(manager)
+    return _answer(selection, tool_use, await selection.call_async(name, arguments))
+
+
+def _definitions(_: ToolSelection, tools: list[MCPTool]) -> list[dict[str, Any]]:
+    return [_definition(tool) for tool in tools]
+
+
+@once_per_tool
+def _definition(tool: MCPTool) -> dict[str, Any]:
+    return {
+        "name": name_for_model(tool),
+        "description": description_for_model(tool),
+        "input_schema": input_schema(tool),
+    }
 
 
 def _requested(tool_use: Any) -> tuple[str, dict[str, Any]]:
@@ -51,15 +65,19 @@ def _requested(tool_use: Any) -> tuple[str, dict[str, Any]]:
     return member(tool_use, "name"), member(tool_use, "input")
 
 
-def _answer(manager: Manager, tool_use: Any, result: ToolResult) -> dict[str, Any]:
+def _answer(selection: ToolSelection, tool_use: Any, result: ToolResult) -> dict[str, Any]:
     block = {"type": "tool_result", "tool_use_id": member(tool_use, "id")}
     if result.is_error:
         # The API accepts only text with an error.
-        safe = is_safe(manager, member(tool_use, "name"))
+        safe = selection.is_safe(member(tool_use, "name"))
         return {**block, "content": text_for_model(result, safe_to_repeat=safe), "is_error": True}
-    content = parts_for_model(
-        result,
-        lambda text: {"type": "text", "text": text},
-        lambda data, mime: {"type": "image", "source": {"type": "base64", "media_type": mime, "data": data}},
-    )
+    content = parts_for_model(result, lambda text: {"type": "text", "text": text}, _image, _file)
     return {**block, "content": content}
+
+
+def _image(data: str, mime_type: str) -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": mime_type, "data": data}}
+
+
+def _file(data: str, mime_type: str, name: str) -> dict[str, Any] | None:
+    return {**_image(data, mime_type), "type": "document", "title": name} if mime_type == "application/pdf" else None

@@ -5,6 +5,7 @@ Some frameworks take a pydantic model, some take single properties, and some req
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,20 +22,23 @@ _TYPES = ("string", "number", "integer", "boolean", "array", "object")
 _MAX_DEPTH = 64
 _MAX_NODES = 10_000
 """The limits of an inlined schema. Schemas come from servers, and references can fan out."""
+_RECURSIONS = 3
 
 
 def inlined_schema(tool: MCPTool) -> dict[str, Any]:
     """The JSON Schema of the tool's arguments without references: each ``$ref`` is replaced by its target.
 
-    It is always for an object, with ``properties``. A recursive or dangling ``$ref``, or one to another document, is
-    left out, which permits any value. If the schema becomes too large, only the names of the properties stay. The
-    server checks the arguments itself.
+    It is always for an object, with ``properties``. A recursive ``$ref`` is replaced up to three levels deep, if the
+    schema does not become too large. Below that, any value is permitted, and so it is for a dangling ``$ref`` or one to
+    another document. If the schema becomes too large all the same, only the names of the properties stay. The server
+    checks the arguments itself.
     """
-    try:
-        schema = _Inliner(tool.input_schema).inlined(tool.input_schema, (), 0)
-    except _TooLarge:
-        properties = tool.input_schema.get("properties")
-        schema = {"properties": {name: {} for name in properties} if isinstance(properties, dict) else {}}
+    properties = tool.input_schema.get("properties")
+    schema: dict[str, Any] = {"properties": {name: {} for name in properties} if isinstance(properties, dict) else {}}
+    for levels in (_RECURSIONS, 1):
+        with contextlib.suppress(_TooLarge):
+            schema = _Inliner(tool.input_schema, levels).inlined(tool.input_schema, (), 0)
+            break
     schema = {name: value for name, value in schema.items() if name not in ("$defs", "definitions")}
     for name, kind in (("properties", dict), ("required", list)):
         if not isinstance(schema.get(name), kind):
@@ -124,8 +128,10 @@ class _TooLarge(Exception):
 
 
 class _Inliner:
-    def __init__(self, root: dict[str, Any]) -> None:
+    def __init__(self, root: dict[str, Any], levels: int) -> None:
+        """`levels`: how often a reference is replaced within itself."""
         self._root = root
+        self._levels = levels
         self._nodes = 0
 
     def inlined(self, node: Any, within: tuple[str, ...], depth: int) -> Any:
@@ -143,14 +149,14 @@ class _Inliner:
             is_property = isinstance(reference, dict | bool)
             members = {name: value for name, value in node.items() if name != "$ref" or is_property}
             return {name: self.inlined(value, within, depth + 1) for name, value in members.items()}
-        target = None if reference in within else self._target(reference)
+        target = None if within.count(reference) >= self._levels else self._target(reference)
         rest = {name: self.inlined(value, within, depth + 1) for name, value in node.items() if name != "$ref"}
         if isinstance(target, dict):
             return self.inlined(target, (*within, reference), depth + 1) | rest
         return rest
 
     def _target(self, reference: str) -> object:
-        if not reference.startswith("#/"):
+        if reference != "#" and not reference.startswith("#/"):
             return None
         here: Any = self._root
         for part in reference.split("/")[1:]:

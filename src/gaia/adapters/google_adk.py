@@ -5,11 +5,17 @@ from __future__ import annotations
 import base64
 import functools
 import json
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
-from gaia.adapters.calls import Manager, call_tool_async, listed
 from gaia.adapters.calls_in_doubt import CallsInDoubt
-from gaia.adapters.results import content_for_model, description_for_model, input_schema, name_for_model, text_for_model
+from gaia.adapters.results import (
+    description_for_model,
+    input_schema,
+    name_for_model,
+    parts_for_model,
+    text_for_model,
+)
+from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 
 try:
@@ -20,6 +26,9 @@ try:
     from google.genai import types
 except ImportError as error:
     raise ImportError("gaia.adapters.google_adk needs google-adk: pip install google-adk") from error
+
+if TYPE_CHECKING:
+    from google.adk.models import LlmRequest
 
 _Request: TypeAlias = tuple[tuple[str, str, str], str | None, str, int]
 """(Run, tool and arguments); id of the call; path of the node; number of the attempt."""
@@ -32,45 +41,77 @@ class MCPManagerToolset(BaseToolset):
     that is not marked as safe to repeat is not called again: the answer tells that the first call's outcome is unknown.
     """
 
-    def __init__(self, manager: Manager, *, tool_filter: ToolPredicate | list[str] | None = None) -> None:
-        """`tool_filter` is ADK's own filter: this toolset shows only the tools that it selects by name."""
+    def __init__(
+        self,
+        manager: Manager,
+        *,
+        tool_filter: ToolPredicate | list[str] | None = None,
+        instructions: bool = False,
+        **selection: Unpack[SelectionKeywords],
+    ) -> None:
+        """`selection` says which tools; see `ToolSelection`. A call that needs approval asks for ADK's confirmation.
+
+        `tool_filter` is ADK's own filter: of the selected tools, this toolset shows only those that it names. With
+        `instructions`, those of the servers are added to the agent's. A model obeys them, so trust these servers.
+        """
         super().__init__(tool_filter=tool_filter)
-        self._manager = manager
+        self._selection = ToolSelection.of(manager, **selection).apart()
+        self._instructions = instructions
         # Otherwise ADK would use the tools of the first step for the whole run.
         self._use_invocation_cache = False
         self._in_doubt: CallsInDoubt[_Request] = CallsInDoubt()
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
         """The present tools of the manager."""
-        tools = [MCPManagerTool(tool, self._manager, self._in_doubt) for tool in listed(self._manager)]
+        tools = self._selection.cached(_tools, self._in_doubt)
         return [tool for tool in tools if self._is_tool_selected(tool, readonly_context)]
+
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:  # noqa: ARG002 - ADK's signature
+        """Add the instructions of the servers, for ADK."""
+        if self._instructions and (text := self._selection.instructions()):
+            llm_request.append_instructions([text])
+
+
+def _tools(selection: ToolSelection, tools: list[MCPTool], in_doubt: CallsInDoubt[_Request]) -> list[MCPManagerTool]:
+    return [MCPManagerTool(tool, selection, in_doubt) for tool in tools]
 
 
 class MCPManagerTool(BaseTool):
     """A tool of a server.
 
-    It returns ``{"result": text or structured content}``, with pictures as parts under ``"images"``.
+    It returns ``{"result": text or structured content}``, with pictures, PDF documents and recordings as parts under
+    ``"images"`` and ``"files"``.
 
     A failure is ``{"error": text}`` and never an exception, after which ADK would repeat the call.
     """
 
-    def __init__(self, tool: MCPTool, manager: Manager, in_doubt: CallsInDoubt[_Request]) -> None:
+    def __init__(self, tool: MCPTool, selection: ToolSelection, in_doubt: CallsInDoubt[_Request]) -> None:
         super().__init__(
             name=name_for_model(tool),
             description=description_for_model(tool),
             custom_metadata={"mcp_server": tool.server, "annotations": tool.annotations},
         )
-        self.tool, self._manager, self._in_doubt = tool, manager, in_doubt
+        self.tool, self._selection, self._in_doubt = tool, selection, in_doubt
 
     def _get_declaration(self) -> types.FunctionDeclaration:
-        return types.FunctionDeclaration(
-            name=self.name, description=self.description, parameters_json_schema=input_schema(self.tool)
-        )
+        # ADK may change the name.
+        return _declaration(self.tool).model_copy()
+
+    async def check_require_confirmation(self, args: dict[str, Any], tool_context: ToolContext) -> bool:  # noqa: ARG002 - ADK's signature
+        """Whether ADK asks a person about the call."""
+        return self._selection.asks(name_for_model(self.tool), args)
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
         """Call the tool, for ADK. Cancelling the task cancels the call."""
         # `self.name` may have a prefix of ADK.
         name = name_for_model(self.tool)
+        approved = False
+        if self._selection.asks(name, args):
+            if tool_context.tool_confirmation is None:
+                tool_context.request_confirmation(hint=f"May the agent call {name}?")
+                tool_context.actions.skip_summarization = True
+                return {"error": "This call needs a person's approval, which was asked for."}
+            approved = tool_context.tool_confirmation.confirmed
         made = (tool_context.invocation_id, name, json.dumps(args, sort_keys=True, default=str))
         identity, step, attempt = tool_context.function_call_id, tool_context.node_path, tool_context.attempt_count
 
@@ -79,24 +120,34 @@ class MCPManagerTool(BaseTool):
             is_retried = earlier[2] == step and earlier[3] < attempt
             return earlier[0] == made and (earlier[1] == identity or is_retried)
 
-        call = functools.partial(call_tool_async, self._manager, name, args)
+        call = functools.partial(self._selection.call_async, name, args, approved=approved)
         return self._response(await self._in_doubt.make(self.tool, (made, identity, step, attempt), repeats, call))
 
     def _response(self, result: ToolResult) -> dict[str, Any]:
         if result.is_error:
             return {"error": text_for_model(result, safe_to_repeat=self.tool.safe_to_repeat)}
-        shown = content_for_model(result)
-        response: dict[str, Any] = {"result": "\n".join(part["text"] for part in shown if part["type"] == "text")}
+        # ADK moves parts of a response to the place where models expect pictures.
+        parts: list[Any] = parts_for_model(result, str, _part, lambda data, mime, _: _part(data, mime))
+        response: dict[str, Any] = {"result": "\n".join(part for part in parts if isinstance(part, str))}
         if result.structured is not None:
             # Most servers also send it as text, for older clients.
             response["result" if _parsed(response["result"]) == result.structured else "structured"] = result.structured
-        if images := [part for part in shown if part["type"] == "image"]:
-            # ADK moves parts of a response to the place where models expect pictures.
-            response["images"] = [
-                types.Part.from_bytes(data=base64.b64decode(part["data"]), mime_type=part["mimeType"])
-                for part in images
-            ]
+        for part in parts:
+            if not isinstance(part, str):
+                kind = "images" if part.inline_data.mime_type.startswith("image/") else "files"
+                response.setdefault(kind, []).append(part)
         return response
+
+
+@once_per_tool
+def _declaration(tool: MCPTool) -> types.FunctionDeclaration:
+    return types.FunctionDeclaration(
+        name=name_for_model(tool), description=description_for_model(tool), parameters_json_schema=input_schema(tool)
+    )
+
+
+def _part(data: str, mime_type: str) -> types.Part:
+    return types.Part.from_bytes(data=base64.b64decode(data), mime_type=mime_type)
 
 
 def _parsed(text: str) -> Any:

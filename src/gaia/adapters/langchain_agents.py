@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Unpack
 
-from gaia.adapters.calls import Manager
 from gaia.adapters.langchain import langchain_tools
+from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection
 
 try:
     from langchain.agents.middleware import AgentMiddleware
+    from langchain_core.messages import SystemMessage
 except ImportError as error:
     raise ImportError("gaia.adapters.langchain_agents needs LangChain: pip install langchain") from error
 
@@ -21,9 +22,14 @@ class MCPToolsMiddleware(AgentMiddleware):
     The model can call a new tool in its next turn; a removed tool is no longer shown.
     """
 
-    def __init__(self, manager: Manager) -> None:
+    def __init__(self, manager: Manager, *, instructions: bool = False, **selection: Unpack[SelectionKeywords]) -> None:
+        """`selection` says which tools; see `ToolSelection`. A call that needs approval interrupts the graph.
+
+        With `instructions`, those of the servers follow the system prompt. A model obeys them, so trust these servers.
+        """
         super().__init__()
-        self._manager = manager
+        self._selection = ToolSelection.of(manager, **selection)
+        self._instructions = instructions
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         return handler(self._with_tools(request))
@@ -38,11 +44,15 @@ class MCPToolsMiddleware(AgentMiddleware):
         return await handler(self._with_tool(request))
 
     def _with_tools(self, request: Any) -> Any:
-        return request.override(tools=[*request.tools, *langchain_tools(self._manager)])
+        changes: dict[str, Any] = {"tools": [*request.tools, *langchain_tools(self._selection)]}
+        if self._instructions and (text := self._selection.instructions()):
+            own = [] if request.system_message is None else [request.system_message.text]
+            changes["system_message"] = SystemMessage("\n\n".join([*own, text]))
+        return request.override(**changes)
 
     def _with_tool(self, request: Any) -> Any:
         """Add the tool with this name, if the agent has none. LangChain itself answers a call of an unknown tool."""
         if request.tool is not None:
             return request
-        named = [tool for tool in langchain_tools(self._manager) if tool.name == request.tool_call["name"]]
+        named = [tool for tool in langchain_tools(self._selection) if tool.name == request.tool_call["name"]]
         return request.override(tool=named[0]) if named else request

@@ -2,44 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from gaia.adapters.arguments import arguments_model
-from gaia.adapters.calls import Manager, call_tool_async, listed, synchronous
 from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model
-from gaia.mcp import MCPClientManager, MCPTool, ToolResult
+from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, once_per_tool
+from gaia.mcp import MCPTool, ToolResult
 
 try:
-    from llama_index.core.base.llms.types import ImageBlock, TextBlock
+    from llama_index.core.base.llms.types import AudioBlock, DocumentBlock, ImageBlock, TextBlock
     from llama_index.core.objects import ObjectRetriever
     from llama_index.core.tools import FunctionTool, ToolMetadata, ToolOutput
 except ImportError as error:
     raise ImportError("gaia.adapters.llama_index needs LlamaIndex: pip install llama-index-core") from error
 
 
-def llama_index_tools(manager: Manager) -> list[FunctionTool]:
+def llama_index_tools(manager: Manager, **selection: Unpack[SelectionKeywords]) -> list[FunctionTool]:
     """The present tools of `manager`, for the `tools` of an agent or of a model; thread-safe.
 
-    A result's ``blocks`` are its texts and images, ``raw_output`` is the whole `ToolResult`, and ``is_error`` tells
-    whether the call failed.
+    `selection` says which tools; see `ToolSelection`. A result's ``blocks`` are its texts, images and files,
+    ``raw_output`` is the whole `ToolResult`, and ``is_error`` tells whether the call failed.
     """
-    return [_function_tool(synchronous(manager), tool) for tool in listed(manager)]
+    return [*ToolSelection.of(manager, **selection).cached(_function_tools)]
 
 
 class MCPToolRetriever(ObjectRetriever[FunctionTool]):
     """All tools of a manager, for the ``tool_retriever`` of an agent, which asks it for them at each step."""
 
-    def __init__(self, manager: Manager) -> None:
-        self._manager = manager
+    def __init__(self, manager: Manager, **selection: Unpack[SelectionKeywords]) -> None:
+        """`selection` says which tools; see `ToolSelection`."""
+        self._selection = ToolSelection.of(manager, **selection)
 
     def retrieve(self, str_or_query_bundle: Any) -> list[FunctionTool]:  # noqa: ARG002 - the query chooses nothing
-        return llama_index_tools(self._manager)
+        return llama_index_tools(self._selection)
 
     async def aretrieve(self, str_or_query_bundle: Any) -> list[FunctionTool]:
         return self.retrieve(str_or_query_bundle)
 
 
-def _function_tool(manager: MCPClientManager, tool: MCPTool) -> FunctionTool:
+def _function_tools(selection: ToolSelection, tools: list[MCPTool]) -> list[FunctionTool]:
+    return [_function_tool(selection, tool) for tool in tools]
+
+
+def _function_tool(selection: ToolSelection, tool: MCPTool) -> FunctionTool:
     name = name_for_model(tool)
 
     def output(result: ToolResult, arguments: dict[str, Any]) -> ToolOutput:
@@ -48,15 +53,16 @@ def _function_tool(manager: MCPClientManager, tool: MCPTool) -> FunctionTool:
             lambda text: TextBlock(text=text),
             # Still encoded, because the code for a model's API decodes it if necessary.
             lambda data, mime: ImageBlock(image=data.encode(), image_mimetype=mime),
+            _file,
             safe_to_repeat=tool.safe_to_repeat,
         )
         return ToolOutput(name, blocks=blocks, raw_input=arguments, raw_output=result, is_error=result.is_error)
 
     def call(**arguments: Any) -> ToolOutput:
-        return output(manager.call_tool(name, arguments), arguments)
+        return output(selection.call(name, arguments), arguments)
 
     async def acall(**arguments: Any) -> ToolOutput:
-        return output(await call_tool_async(manager, name, arguments), arguments)
+        return output(await selection.call_async(name, arguments), arguments)
 
     def whole(made: ToolOutput) -> ToolOutput:
         return made
@@ -64,6 +70,17 @@ def _function_tool(manager: MCPClientManager, tool: MCPTool) -> FunctionTool:
     async def awhole(made: ToolOutput) -> ToolOutput:
         return made
 
-    metadata = ToolMetadata(description_for_model(tool), name, arguments_model(input_schema(tool)))
+    metadata = ToolMetadata(description_for_model(tool), name, _arguments(tool))
     # Only a callback can return a `ToolOutput`. The function's own result would become a text.
     return FunctionTool(call, metadata, acall, callback=whole, async_callback=awhole)
+
+
+@once_per_tool
+def _arguments(tool: MCPTool) -> Any:
+    return arguments_model(input_schema(tool))
+
+
+def _file(data: str, mime_type: str, name: str) -> AudioBlock | DocumentBlock:
+    if mime_type == "application/pdf":
+        return DocumentBlock(data=data.encode(), document_mimetype=mime_type, title=name)
+    return AudioBlock(audio=data.encode(), format=mime_type.removeprefix("audio/"))

@@ -5,32 +5,32 @@ The package ``openai`` is not required: definitions, calls and results are the d
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
-from gaia.adapters.calls import Manager, call_tool, call_tool_async, is_safe, listed, member
 from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model, text_for_model
-from gaia.mcp import ToolResult
+from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, member, once_per_tool
+from gaia.mcp import MCPTool, ToolResult
 
 __all__ = ["openai_tools", "run_tool_call", "run_tool_call_async"]
 
 
-def openai_tools(manager: Manager, api: Literal["chat", "responses"] = "chat") -> list[Any]:
+def openai_tools(
+    manager: Manager, api: Literal["chat", "responses"] = "chat", **selection: Unpack[SelectionKeywords]
+) -> list[Any]:
     """The ``tools`` of a request: the present tools of `manager`. Call this for each request.
 
     The two APIs write definitions differently: `api` is ``"chat"`` for ``client.chat.completions``, and ``"responses"``
-    for ``client.responses``. The schemas are the servers' own, so they are not for the ``strict`` mode. Dicts of the
-    API have the type `Any`, here and below, so that a type checker accepts them as types of the package ``openai``.
+    for ``client.responses``. The schemas are the servers' own, so they are not for the ``strict`` mode. They are shared
+    by all requests: copy one before you change what is in it. Dicts of the API have the type `Any`, here and below, so
+    that a type checker accepts them as types of the package ``openai``.
 
-    Raises ValueError for another `api`.
+    `selection` says which tools; see `ToolSelection`. Raises ValueError for another `api`.
     """
     if api not in ("chat", "responses"):
         raise ValueError(f"api: must be 'chat' or 'responses', got {api!r}")
-    functions = [
-        {"name": name_for_model(tool), "description": description_for_model(tool), "parameters": input_schema(tool)}
-        for tool in listed(manager)
-    ]
+    functions = ToolSelection.of(manager, **selection).cached(_functions)
     if api == "chat":
-        return [{"type": "function", "function": function} for function in functions]
+        return [{"type": "function", "function": function.copy()} for function in functions]
     # In this API, `strict` would be the default.
     return [{"type": "function", "strict": False, **function} for function in functions]
 
@@ -43,16 +43,28 @@ def run_tool_call(manager: Manager, tool_call: Any) -> Any:
     ``function_call_output``. A failure of the call, and arguments that are not JSON, are a text in it and raise
     nothing. A message of the role ``tool`` cannot hold images, so it only names them.
 
-    Raises ValueError if `tool_call` is something else.
+    If `manager` is a `ToolSelection`, only its tools are called, with the approvals that it asks for. Raises ValueError
+    if `tool_call` is something else.
     """
     name, arguments = _requested(tool_call)
-    return _answer(manager, tool_call, name, call_tool(manager, name, arguments))
+    selection = ToolSelection.of(manager)
+    return _answer(selection, tool_call, name, selection.call(name, arguments))
 
 
 async def run_tool_call_async(manager: Manager, tool_call: Any) -> Any:
     """Like `run_tool_call`, without blocking the event loop. Cancelling the task cancels the call."""
     name, arguments = _requested(tool_call)
-    return _answer(manager, tool_call, name, await call_tool_async(manager, name, arguments))
+    selection = ToolSelection.of(manager)
+    return _answer(selection, tool_call, name, await selection.call_async(name, arguments))
+
+
+def _functions(_: ToolSelection, tools: list[MCPTool]) -> list[dict[str, Any]]:
+    return [_function(tool) for tool in tools]
+
+
+@once_per_tool
+def _function(tool: MCPTool) -> dict[str, Any]:
+    return {"name": name_for_model(tool), "description": description_for_model(tool), "parameters": input_schema(tool)}
 
 
 def _requested(tool_call: Any) -> tuple[str, str]:
@@ -63,8 +75,8 @@ def _requested(tool_call: Any) -> tuple[str, str]:
     return member(function, "name"), member(function, "arguments")
 
 
-def _answer(manager: Manager, tool_call: Any, name: str, result: ToolResult) -> dict[str, Any]:
-    safe = result.is_error and is_safe(manager, name)
+def _answer(selection: ToolSelection, tool_call: Any, name: str, result: ToolResult) -> dict[str, Any]:
+    safe = result.is_error and selection.is_safe(name)
     if member(tool_call, "type") == "function":
         content = text_for_model(result, safe_to_repeat=safe)
         return {"role": "tool", "tool_call_id": member(tool_call, "id"), "content": content}
@@ -72,6 +84,13 @@ def _answer(manager: Manager, tool_call: Any, name: str, result: ToolResult) -> 
         result,
         lambda text: {"type": "input_text", "text": text},
         lambda data, mime: {"type": "input_image", "image_url": f"data:{mime};base64,{data}", "detail": "auto"},
+        _file,
         safe_to_repeat=safe,
     )
     return {"type": "function_call_output", "call_id": member(tool_call, "call_id"), "output": output}
+
+
+def _file(data: str, mime_type: str, name: str) -> dict[str, Any] | None:
+    if mime_type != "application/pdf":
+        return None
+    return {"type": "input_file", "filename": name, "file_data": f"data:{mime_type};base64,{data}"}

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
-from gaia.adapters.calls import Manager, call_tool_async, listed
 from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model, text_for_model
+from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 
 try:
-    from agents import Agent, FunctionTool, RunContextWrapper, TContext, Tool, ToolOutputImage, ToolOutputText
+    from agents import (
+        Agent,
+        FunctionTool,
+        RunContextWrapper,
+        TContext,
+        Tool,
+        ToolOutputFileContent,
+        ToolOutputImage,
+        ToolOutputText,
+    )
     from agents.tool_context import ToolContext
 except ImportError as error:
     raise ImportError("gaia.adapters.openai_agents needs openai-agents: pip install openai-agents") from error
 
 
-def function_tools(manager: Manager) -> list[FunctionTool]:
-    """The present tools of `manager`, for ``Agent(tools=…)``.
+def function_tools(manager: Manager, **selection: Unpack[SelectionKeywords]) -> list[FunctionTool]:
+    """The present tools of `manager`, for ``Agent(tools=…)``. `selection` says which; see `ToolSelection`.
 
-    A failure is a text in the tool's output. No call raises an exception.
+    A failure is a text in the tool's output. No call raises an exception. A call that needs approval interrupts the
+    run, as ``needs_approval`` does.
     """
-    return [_function_tool(manager, tool) for tool in listed(manager)]
+    return [*ToolSelection.of(manager, **selection).cached(_function_tools)]
 
 
 @dataclass
@@ -29,28 +39,52 @@ class MCPManagerAgent(Agent[TContext]):
     """An ``Agent`` with its own `tools` and the tools of `mcp_manager`, listed again at each turn of a run."""
 
     mcp_manager: Manager | None = None
-    """Its owner starts and stops its servers. None: the agent has no such tools."""
+    """Its owner starts and stops its servers. A `ToolSelection` limits the tools. None: the agent has no such tools."""
+    mcp_instructions: bool = False
+    """Whether the servers' instructions follow the agent's own. A model obeys them, so trust these servers."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._selection = None if self.mcp_manager is None else ToolSelection.of(self.mcp_manager)
 
     async def get_mcp_tools(self, run_context: RunContextWrapper[TContext]) -> list[Tool]:
         """The tools of `mcp_servers`, and the present tools of `mcp_manager`."""
         tools = await super().get_mcp_tools(run_context)
-        return tools if self.mcp_manager is None else [*tools, *function_tools(self.mcp_manager)]
+        return tools if self._selection is None else [*tools, *self._selection.cached(_function_tools)]
+
+    async def get_system_prompt(self, run_context: RunContextWrapper[TContext]) -> str | None:
+        """The agent's instructions, and those of the servers with `mcp_instructions`."""
+        own = await super().get_system_prompt(run_context)
+        servers = self._selection.instructions() if self._selection is not None and self.mcp_instructions else ""
+        return "\n\n".join(text for text in (own, servers) if text) or own
 
 
-def _function_tool(manager: Manager, tool: MCPTool) -> FunctionTool:
+def _function_tools(selection: ToolSelection, tools: list[MCPTool]) -> list[FunctionTool]:
+    return [_function_tool(selection, tool) for tool in tools]
+
+
+def _function_tool(selection: ToolSelection, tool: MCPTool) -> FunctionTool:
     name = name_for_model(tool)
 
     async def invoke(_context: ToolContext[Any], arguments: str) -> Any:
-        return _output(await call_tool_async(manager, name, arguments), tool)
+        # The SDK has asked for the approval.
+        return _output(await selection.call_async(name, arguments, approved=selection.asks_by_framework), tool)
+
+    async def needs_approval(_context: RunContextWrapper[Any], arguments: dict[str, Any], _call_id: str) -> bool:
+        return selection.asks(name, arguments)
 
     return FunctionTool(
         name=name,
         description=description_for_model(tool),
-        params_json_schema=input_schema(tool),
+        params_json_schema=_schema(tool),
         on_invoke_tool=invoke,
         # Strict schemas require every argument, and forbid many keywords that servers use.
         strict_json_schema=False,
+        needs_approval=needs_approval if selection.asks_by_framework else False,
     )
+
+
+_schema = once_per_tool(input_schema)
 
 
 def _output(result: ToolResult, tool: MCPTool) -> Any:
@@ -58,7 +92,14 @@ def _output(result: ToolResult, tool: MCPTool) -> Any:
         result,
         lambda text: ToolOutputText(text=text),
         lambda data, mime: ToolOutputImage(image_url=f"data:{mime};base64,{data}"),
+        _file,
         safe_to_repeat=tool.safe_to_repeat,
     )
     is_text = all(isinstance(part, ToolOutputText) for part in parts)
     return text_for_model(result, safe_to_repeat=tool.safe_to_repeat) if is_text else parts
+
+
+def _file(data: str, mime_type: str, name: str) -> ToolOutputFileContent | None:
+    if mime_type != "application/pdf":
+        return None
+    return ToolOutputFileContent(file_data=f"data:{mime_type};base64,{data}", filename=name)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import base64
 import copy
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Unpack
 
 from gaia.adapters.arguments import inlined_schema
-from gaia.adapters.calls import Manager, call_tool_async, listed
 from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model, text_for_model
+from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 
 try:
     from pydantic_ai import (
         AbstractToolset,
+        ApprovalRequired,
         BinaryContent,
+        CustomEvent,
         InlineDefsJsonSchemaTransformer,
         ModelRetry,
         RunContext,
@@ -32,6 +35,15 @@ _ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), c
 """Accepts all arguments, because the server checks them."""
 
 
+@dataclass(kw_only=True)
+class MCPProgressEvent(CustomEvent):
+    """Progress that a server reports of a call, in the events of a run; `tool_call_id` tells of which call."""
+
+    progress: float
+    total: float | None
+    message: str | None
+
+
 class MCPManagerToolset(AbstractToolset[AgentDepsT]):
     """The tools of `manager`, listed again at each step of a run, under the names of `manager.list_tools`.
 
@@ -40,24 +52,43 @@ class MCPManagerToolset(AbstractToolset[AgentDepsT]):
 
     id: str | None = None
 
-    def __init__(self, manager: Manager, *, id: str | None = None) -> None:
-        """`id` is the toolset's name among an agent's toolsets. Durable execution needs it."""
-        self._manager = manager
+    def __init__(
+        self,
+        manager: Manager,
+        *,
+        id: str | None = None,
+        instructions: bool = False,
+        **selection: Unpack[SelectionKeywords],
+    ) -> None:
+        """`selection` says which tools; see `ToolSelection`. A call that needs approval raises ``ApprovalRequired``.
+
+        `id` is the toolset's name among an agent's toolsets. Durable execution needs it. With `instructions`, those of
+        the servers are added to the agent's. A model obeys them, so trust these servers.
+        """
+        self._selection = ToolSelection.of(manager, **selection).apart()
+        self._instructions = instructions
         self.id = id
+
+    async def get_instructions(self, ctx: RunContext[AgentDepsT]) -> str | None:
+        """The instructions of the servers, with the keyword `instructions`."""
+        return (self._selection.instructions() or None) if self._instructions else None
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         """The present tools of the manager."""
-        definitions = [_definition(tool) for tool in listed(self._manager)]
-        return {
-            one.name: ToolsetTool(toolset=self, tool_def=one, max_retries=ctx.max_retries, args_validator=_ARGUMENTS)
-            for one in definitions
-        }
+        return self._selection.cached(_toolset_tools, self, ctx.max_retries).copy()
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
     ) -> Any:
         """Call a tool. Raises ModelRetry if the tool reports an error, and ToolFailed if the call failed."""
-        result = await call_tool_async(self._manager, name, tool_args)
+        if not ctx.tool_call_approved and self._selection.asks(name, tool_args):
+            raise ApprovalRequired
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            await ctx.emit(MCPProgressEvent(progress=progress, total=total, message=message))
+
+        approved = ctx.tool_call_approved and self._selection.asks_by_framework
+        result = await self._selection.call_async(name, tool_args, approved=approved, report=report)
         if not result.is_error:
             return _output(result)
         text = text_for_model(result, safe_to_repeat=(tool.tool_def.metadata or {}).get("safe_to_repeat") is True)
@@ -65,6 +96,17 @@ class MCPManagerToolset(AbstractToolset[AgentDepsT]):
         raise ToolFailed(text) if "error_type" in result else ModelRetry(text)
 
 
+def _toolset_tools(
+    _: ToolSelection, tools: list[MCPTool], toolset: AbstractToolset[Any], max_retries: int
+) -> dict[str, ToolsetTool[Any]]:
+    definitions = [_definition(tool) for tool in tools]
+    return {
+        one.name: ToolsetTool(toolset=toolset, tool_def=one, max_retries=max_retries, args_validator=_ARGUMENTS)
+        for one in definitions
+    }
+
+
+@once_per_tool
 def _definition(tool: MCPTool) -> ToolDefinition:
     return ToolDefinition(
         name=name_for_model(tool),
@@ -88,10 +130,12 @@ def _schema(tool: MCPTool) -> dict[str, Any]:
 
 
 def _output(result: ToolResult) -> Any:
-    """The structured content if the other parts are only text, which repeats it; else the texts and images."""
-    output: list[Any] = parts_for_model(
-        result, str, lambda data, mime: BinaryContent(base64.b64decode(data), media_type=mime)
-    )
+    """The structured content if the other parts are only text, which repeats it; else the texts, images and files."""
+    output: list[Any] = parts_for_model(result, str, _binary, lambda data, mime, _: _binary(data, mime))
     if result.structured is not None and all(isinstance(part, str) for part in output):
         return result.structured
     return output[0] if len(output) == 1 else output
+
+
+def _binary(data: str, mime_type: str) -> BinaryContent:
+    return BinaryContent(base64.b64decode(data), media_type=mime_type)

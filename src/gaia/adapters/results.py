@@ -9,7 +9,7 @@ import base64
 import copy
 import json
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from gaia.mcp import ContentBlock, ImageContent, MCPError, MCPTool, TextContent, ToolResult
 from gaia.runtime.untrusted_text import parsed_arguments
@@ -22,11 +22,25 @@ __all__ = [
     "input_schema",
     "name_for_model",
     "parse_arguments",
+    "parts_for_model",
     "text_for_model",
 ]
 
 Shown: TypeAlias = TextContent | ImageContent
 """A part of a result for a model: ``{"type": "text", …}`` or ``{"type": "image", …}``."""
+
+
+class _File(TypedDict):
+    """A PDF document or a recording; `text` names it where it cannot be shown."""
+
+    type: Literal["file"]
+    data: str
+    mimeType: str
+    name: str
+    text: str
+
+
+_Content: TypeAlias = TextContent | ImageContent | _File
 
 NO_EFFECT = "The call was not sent, so it had no effect."
 DO_NOT_REPEAT = (
@@ -41,6 +55,8 @@ _REJECTIONS = frozenset((-32700, -32600, -32601, -32602, -32042))
 """JSON-RPC codes of calls that the server did not execute."""
 
 Part = TypeVar("Part")
+FilePart: TypeAlias = Callable[[str, str, str], Part | None]
+"""Takes the data of a document or a recording in base64, its MIME type and its name. None if there is no such part."""
 
 
 class InvalidArguments(MCPError, ValueError):
@@ -59,19 +75,7 @@ def content_for_model(result: ToolResult, *, safe_to_repeat: bool = False) -> li
     text tells the model not to repeat the call, unless it is `safe_to_repeat` (`MCPTool.safe_to_repeat`). If the call
     was not sent, the text says so.
     """
-    if "error_type" in result:
-        return [_text_block(_failure(result, safe_to_repeat))]
-    shown = [_shown(block) for block in result.content]
-    # Some endpoints refuse empty texts.
-    shown = [part for part in shown if part["type"] == "image" or part["text"]]
-    if result.is_error:
-        words = "\n".join(part["text"] for part in shown if part["type"] == "text") or result.error or ""
-        error = words if words[:5].lower() == "error" else f"Error: {words}"
-        return [_text_block(error), *(part for part in shown if part["type"] == "image")]
-    if not shown:
-        empty = "(no content)" if result.structured is None else _json(result.structured)
-        return [_text_block(empty)]
-    return shown
+    return [part if part["type"] != "file" else _text_block(part["text"]) for part in _contents(result, safe_to_repeat)]
 
 
 def text_for_model(result: ToolResult, *, safe_to_repeat: bool = False) -> str:
@@ -84,14 +88,25 @@ def parts_for_model(
     result: ToolResult,
     text: Callable[[str], Part],
     image: Callable[[str, str], Part],
+    file: FilePart[Part] | None = None,
     *,
     safe_to_repeat: bool = False,
 ) -> list[Part]:
-    """`content_for_model` in a framework's form: `text` takes a text, `image` its data in base64 and its MIME type."""
-    return [
-        text(part["text"]) if part["type"] == "text" else image(part["data"], part["mimeType"])
-        for part in content_for_model(result, safe_to_repeat=safe_to_repeat)
-    ]
+    """`content_for_model` in a framework's form: `text` takes a text, `image` its data in base64 and its MIME type.
+
+    `file` takes PDF documents and recordings, which a text names otherwise.
+    """
+
+    def part_of(shown: _Content) -> Part:
+        if shown["type"] == "image":
+            return image(shown["data"], shown["mimeType"])
+        if shown["type"] == "file" and file is not None:
+            part = file(shown["data"], shown["mimeType"], shown["name"])
+            if part is not None:
+                return part
+        return text(shown["text"])
+
+    return [part_of(shown) for shown in _contents(result, safe_to_repeat)]
 
 
 def name_for_model(tool: MCPTool) -> str:
@@ -125,6 +140,22 @@ def parse_arguments(written: dict[str, Any] | str | None) -> dict[str, Any]:
         raise InvalidArguments(str(error)) from None
 
 
+def _contents(result: ToolResult, safe_to_repeat: bool) -> list[_Content]:
+    if "error_type" in result:
+        return [_text_block(_failure(result, safe_to_repeat))]
+    shown = [_shown(block) for block in result.content]
+    # Some endpoints refuse empty texts.
+    shown = [part for part in shown if part["type"] != "text" or part["text"]]
+    if result.is_error:
+        words = "\n".join(part["text"] for part in shown if part["type"] != "image") or result.error or ""
+        error = words if words[:5].lower() == "error" else f"Error: {words}"
+        return [_text_block(error), *(part for part in shown if part["type"] == "image")]
+    if not shown:
+        empty = "(no content)" if result.structured is None else _json(result.structured)
+        return [_text_block(empty)]
+    return shown
+
+
 def _failure(result: ToolResult, safe_to_repeat: bool) -> str:
     if result.get("delivery") == "not_sent":
         advice = NO_EFFECT
@@ -136,12 +167,12 @@ def _failure(result: ToolResult, safe_to_repeat: bool) -> str:
     return f"Error: {result.error}\n{advice}"
 
 
-def _shown(block: ContentBlock) -> Shown:
+def _shown(block: ContentBlock) -> _Content:
     members: dict[str, Any] = dict(block)
     if block["type"] == "resource" and isinstance(resource := members.get("resource"), dict):
         if isinstance(text := resource.get("text"), str):
             return _text_block(text)
-        members = {"type": "resource", "data": resource.get("blob"), **resource}
+        members = {"data": resource.get("blob"), **resource, "type": "resource"}
     kind, data, mime_type = members["type"], members.get("data"), members.get("mimeType")
     if kind == "text":
         text = members.get("text")
@@ -149,9 +180,19 @@ def _shown(block: ContentBlock) -> Shown:
     if isinstance(data, str):
         if isinstance(mime_type, str) and mime_type in IMAGE_TYPES and _is_base64(data):
             return {"type": "image", "data": data, "mimeType": mime_type}
-        return _text_block(_named(kind, members, data))
+        named = _named(kind, members, data)
+        if isinstance(mime_type, str) and _is_file(mime_type) and _is_base64(data):
+            uri = members.get("uri")
+            return _File(
+                type="file", data=data, mimeType=mime_type, name=uri if isinstance(uri, str) else kind, text=named
+            )
+        return _text_block(named)
     # A link, or an unknown kind of block.
     return _text_block(_json({name: value for name, value in members.items() if name != "_meta"}))
+
+
+def _is_file(mime_type: str) -> bool:
+    return mime_type == "application/pdf" or mime_type.startswith("audio/")
 
 
 def _is_base64(data: str) -> bool:

@@ -6,29 +6,35 @@ import asyncio
 import base64
 import contextlib
 import functools
-from typing import Any
+import re
+from typing import Any, Unpack
 
-from gaia.adapters.calls import Manager, call_tool_async, listed
 from gaia.adapters.calls_in_doubt import CallsInDoubt
 from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model
+from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 from gaia.mcp.errors import CallCancelled
 
 try:
     from strands import Agent
-    from strands.hooks import BeforeModelCallEvent
+    from strands.hooks import BeforeModelCallEvent, BeforeToolCallEvent
     from strands.plugins import Plugin
     from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 except ImportError as error:
     raise ImportError("gaia.adapters.strands needs strands-agents: pip install strands-agents") from error
 
+_APPROVED = "gaia-mcp approved"
 _CANCEL_SECONDS = 0.05
 """Seconds between checks for cancellation, because a `threading.Event` cannot wake an event loop."""
 
 
-def strands_tools(manager: Manager) -> list[AgentTool]:
-    """The present tools of `manager`, for ``Agent(tools=…)``."""
-    return [MCPManagerTool(tool, manager) for tool in listed(manager)]
+def strands_tools(manager: Manager, **selection: Unpack[SelectionKeywords]) -> list[AgentTool]:
+    """The present tools of `manager`, for ``Agent(tools=…)``.
+
+    `selection` says which tools; see `ToolSelection`. A call that needs approval is refused without `on_approval`; with
+    the plugin below, it interrupts the agent.
+    """
+    return [*ToolSelection.of(manager, **selection).cached(_tools).values()]
 
 
 class MCPManagerPlugin(Plugin):
@@ -40,25 +46,48 @@ class MCPManagerPlugin(Plugin):
 
     name = "gaia-mcp"
 
-    def __init__(self, manager: Manager) -> None:
+    def __init__(self, manager: Manager, **selection: Unpack[SelectionKeywords]) -> None:
+        """`selection` says which tools; see `ToolSelection`.
+
+        A call that needs approval interrupts the agent. The response to the interrupt is True if it may be made.
+        """
         super().__init__()
-        self._manager = manager
+        self._selection = ToolSelection.of(manager, **selection)
 
     def init_agent(self, agent: Agent) -> None:
         """Register the tools, and update them before each call of the model. For Strands."""
         self._update(agent)
         agent.add_hook(lambda event: self._update(event.agent), BeforeModelCallEvent)
+        if self._selection.asks_by_framework:
+            agent.add_hook(self._ask, BeforeToolCallEvent)
 
     def _update(self, agent: Agent) -> None:
         registry = agent.tool_registry
-        present = {name_for_model(tool): tool for tool in listed(self._manager)}
+        present = self._selection.cached(_tools)
         for name, known in tuple(registry.registry.items()):
-            if isinstance(known, MCPManagerTool) and known.manager is self._manager and known.tool != present.get(name):
+            if (
+                isinstance(known, MCPManagerTool)
+                and known.selection is self._selection
+                and known is not present.get(name)
+            ):
                 del registry.registry[name]
         for tool in [tool for name, tool in present.items() if name not in registry.registry]:
             # A server's listing must not end the agent's run.
             with contextlib.suppress(ValueError):
-                registry.register_tool(MCPManagerTool(tool, self._manager))
+                registry.register_tool(tool)
+
+    def _ask(self, event: BeforeToolCallEvent) -> None:
+        tool, use = event.selected_tool, event.tool_use
+        if isinstance(tool, MCPManagerTool) and tool.selection is self._selection:
+            arguments = use["input"]
+            if self._selection.asks(tool.tool_name, arguments):
+                question = {"tool": tool.tool_name, "arguments": arguments}
+                if event.interrupt(f"approve {tool.tool_name}", reason=question) is True:
+                    event.invocation_state[_APPROVED] = {*event.invocation_state.get(_APPROVED, ()), use["toolUseId"]}
+
+
+def _tools(selection: ToolSelection, tools: list[MCPTool]) -> dict[str, AgentTool]:
+    return {name_for_model(tool): MCPManagerTool(tool, selection) for tool in tools}
 
 
 class MCPManagerTool(AgentTool):
@@ -72,32 +101,54 @@ class MCPManagerTool(AgentTool):
     tool_name = tool_type = "mcp"
     tool_spec = ToolSpec(name="", description="", inputSchema={})
 
-    def __init__(self, tool: MCPTool, manager: Manager) -> None:
+    def __init__(self, tool: MCPTool, selection: ToolSelection) -> None:
         super().__init__()
-        self.tool, self.manager = tool, manager
+        self.tool, self.selection = tool, selection
         self.tool_name = name_for_model(tool)
         self.tool_spec = {
             "name": self.tool_name,
             "description": description_for_model(tool),
-            "inputSchema": {"json": input_schema(tool)},
+            "inputSchema": {"json": _schema(tool)},
             "annotations": tool.annotations,
         }
         self._in_doubt: CallsInDoubt[object] = CallsInDoubt()
 
     async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **_: Any) -> ToolGenerator:
-        """Call the tool, for Strands. `Agent.cancel` cancels the call, and so does the end of the task."""
-        arguments = tool_use["input"]
-        call = functools.partial(self._call, arguments, invocation_state.get("agent"))
+        """Call the tool, for Strands, and stream its progress. `Agent.cancel` and the task's end cancel the call."""
+        arguments, identity = tool_use["input"], tool_use["toolUseId"]
+        approved = invocation_state.get(_APPROVED, frozenset())
+        # For this call only.
+        invocation_state[_APPROVED] = approved - {identity}
+        streamed: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+
+        def report(progress: float, total: float | None, message: str | None) -> None:
+            streamed.put_nowait({"type": "mcp_progress", "progress": progress, "total": total, "message": message})
+
+        call = functools.partial(
+            self._call, arguments, invocation_state.get("agent"), approved=identity in approved, report=report
+        )
         # A retry passes the same object again. The id does not identify a request, because another one may have the
         # same id.
-        result = await self._in_doubt.make(self.tool, arguments, lambda earlier: earlier is arguments, call)
-        content = parts_for_model(result, lambda text: {"text": text}, _image, safe_to_repeat=self.tool.safe_to_repeat)
+        made = asyncio.ensure_future(
+            self._in_doubt.make(self.tool, arguments, lambda earlier: earlier is arguments, call)
+        )
+        made.add_done_callback(lambda _: streamed.put_nowait(None))
+        try:
+            while (told := await streamed.get()) is not None:
+                yield told
+        finally:
+            made.cancel()
+            await asyncio.wait((made,))
+        result = made.result()
+        content = parts_for_model(
+            result, lambda text: {"text": text}, _image, _file, safe_to_repeat=self.tool.safe_to_repeat
+        )
         status = "error" if result.is_error else "success"
-        answer = {"toolUseId": tool_use["toolUseId"], "status": status, "content": content}
+        answer = {"toolUseId": identity, "status": status, "content": content}
         yield answer if result.structured is None else {**answer, "structuredContent": result.structured}
 
-    async def _call(self, arguments: Any, agent: Agent | None) -> ToolResult:
-        call = asyncio.ensure_future(call_tool_async(self.manager, self.tool_name, arguments))
+    async def _call(self, arguments: Any, agent: Agent | None, **options: Any) -> ToolResult:
+        call = asyncio.ensure_future(self.selection.call_async(self.tool_name, arguments, **options))
         try:
             while not (await asyncio.wait((call,), timeout=_CANCEL_SECONDS))[0]:
                 if agent is not None and agent.cancel_signal.is_set():
@@ -108,6 +159,17 @@ class MCPManagerTool(AgentTool):
             await asyncio.wait((call,))
 
 
+_schema = once_per_tool(input_schema)
+
+
 def _image(data: str, mime_type: str) -> dict[str, Any]:
     # Strands accepts all types in `results.IMAGE_TYPES`.
     return {"image": {"format": mime_type.removeprefix("image/"), "source": {"bytes": base64.b64decode(data)}}}
+
+
+def _file(data: str, mime_type: str, name: str) -> dict[str, Any] | None:
+    if mime_type != "application/pdf":
+        return None
+    # Models accept few characters in the name of a document.
+    title = re.sub(r"[^A-Za-z0-9]+", " ", name).strip() or "document"
+    return {"document": {"format": "pdf", "name": title, "source": {"bytes": base64.b64decode(data)}}}

@@ -85,7 +85,7 @@ def _place(manager: MCPClientManager, entry: dict[str, Any]) -> Step:
         return Step("place", False, ["Place a server", f"it was not placed: {status.last_error}"], {"seconds": seconds})
     lines = [
         f'Place a server that needs {{"{_RESOURCE}": 1}}',
-        f"ready after {milliseconds(seconds)}: node {_node(place)}, actor {_short(place.actor)}, process {status.pid}",
+        f"ready after {milliseconds(seconds)}: node {_node(place)}, actor {_short(place.id)}, process {status.pid}",
     ]
     return Step("place", status.state.value == "ready", lines, {"seconds": seconds, **_facts(status)})
 
@@ -218,7 +218,7 @@ def _facts(status: ServerStatus) -> dict[str, Any]:
     place = status.placement
     return {
         "node_id": None if place is None else place.node_id,
-        "actor": None if place is None else place.actor,
+        "actor": None if place is None else place.id,
         "pid": status.pid,
         "restarts": status.restarts,
     }

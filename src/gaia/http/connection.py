@@ -84,6 +84,8 @@ class HttpConnection:
     ) -> Response:
         """Send a request, once, and return the response: a context in which the caller reads the body.
 
+        The caller does not change `headers` afterwards.
+
         `deadline`, a reading of `time.monotonic`, is for the whole exchange with the body; a callable is called again
         during each wait. `on_sending` is called once there is a connection, right before the first byte, and prevents
         the request by raising; `on_status` receives the status of the response. With `with_shared`, the request has the
@@ -176,7 +178,7 @@ class HttpConnection:
                 if proxy.authorization is not None:
                     complete["Proxy-Authorization"] = proxy.authorization
             self._head = encode_head(method, target, complete)
-            self._head_key = (method, url, dict(headers), with_shared)
+            self._head_key = (method, url, headers, with_shared)
         head = self._head
         cookies = self._settings.cookies
         if cookies.has_any and (cookie := cookies.header_for(url)) is not None:

@@ -11,6 +11,7 @@ from gaia.http.errors import TimedOut
 from gaia.http.waits import LATE, Deadline, Ready, run
 
 _PIECE_BYTES = 64 * 1024
+_LARGE_PIECE_BYTES = 1024 * 1024
 
 _CA_FILES = (
     "/etc/ssl/cert.pem",
@@ -25,10 +26,11 @@ _CA_FILES = (
 class Stream:
     """A connected socket, for one exchange at a time. Raises `TimedOut`, and OSError if the connection broke."""
 
-    __slots__ = ("_readable", "_socket", "_writable")
+    __slots__ = ("_piece", "_readable", "_socket", "_writable")
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        self._piece = _PIECE_BYTES
         self._readable = Ready(connected)
         self._writable: Ready | None = None
 
@@ -58,7 +60,7 @@ class Stream:
             if not await self._readable:
                 raise TimedOut(LATE)
             try:
-                return self._socket.recv(_PIECE_BYTES)
+                return self._received()
             except BlockingIOError:
                 continue
 
@@ -67,10 +69,16 @@ class Stream:
         self._readable.deadline = deadline
         while self._readable.here():
             try:
-                return self._socket.recv(_PIECE_BYTES)
+                return self._received()
             except BlockingIOError:
                 continue
         raise TimedOut(LATE)
+
+    def _received(self) -> bytes:
+        data = self._socket.recv(self._piece)
+        # Each piece costs a wait, so the pieces of a long message are larger.
+        self._piece = _LARGE_PIECE_BYTES if len(data) == self._piece else _PIECE_BYTES
+        return data
 
     def is_readable(self) -> bool:
         """Whether data or the end of the connection has arrived. Never waits."""

@@ -36,6 +36,9 @@ _MAX_AT_ONCE = 4
 _PIECE = 4096
 """Bytes parsed before the next check for waiting requests. The loop may read thousands of requests at once."""
 
+_DEADLINE = b"gaia-deadline"
+"""See `gaia.mcp.protocol.remote_deadlines`."""
+
 _LARGE = 64 * 1024
 """Bytes. After a waiting request with a larger body, no further requests are read."""
 
@@ -88,7 +91,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Bytes since the start of the head, or since the last part of the body."""
         self._is_refused = False
         self._keeps_alive = True
-        self._passed: tuple[str, str, list[tuple[bytes, bytes]]] | None = None
+        self._passed: tuple[str, str, list[tuple[bytes, bytes | int]]] | None = None
         """Method, path and headers of the last request that passed the guard. Many clients repeat them."""
         self.responder: HttpResponder | None = None
         self._queue: deque[tuple[HttpRequest, HttpResponder]] = deque()
@@ -396,7 +399,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _refusal(self, method: str, path: str) -> Refused | None:
         """Ask the guard about the request, unless the previous request on this connection had the same head."""
-        head = (method, path, self._head)
+        # A deadline differs from request to request, and the guard looks only at its length.
+        head = (method, path, [(name, len(value) if name == _DEADLINE else value) for name, value in self._head])
         if head == self._passed:
             return None
         refused = self._guard.refusal(method, path, self._head)
@@ -491,7 +495,12 @@ class HttpResponder:
         if not self.is_over:
             head = self._head(status, headers)
             sent = body if self._has_body else b""
-            self._connection.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), sent))
+            if len(sent) < _LARGE:
+                self._connection.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), sent))
+            else:
+                # Not joined, because that would copy the body.
+                self._connection.write(b"%bcontent-length: %d\r\n\r\n" % (head, len(body)))
+                self._connection.write(sent)
             self._end()
 
     def open_stream(self, headers: Headers) -> None:

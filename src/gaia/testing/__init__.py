@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gaia.testing.fake_state import FakeCall
     from gaia.testing.fake_tool import FakePrompt, FakeTool
     from gaia.testing.mismatch import CassetteMismatch
+    from gaia.testing.record_modes import use_cassette
     from gaia.testing.recording import record
     from gaia.testing.replaying import Replay, replay
 
@@ -39,6 +40,7 @@ __all__ = [
     "Replay",
     "record",
     "replay",
+    "use_cassette",
 ]
 
 if not TYPE_CHECKING:
@@ -51,6 +53,7 @@ if not TYPE_CHECKING:
             "gaia.testing.fake_state": "FakeCall",
             "gaia.testing.fake_tool": "FakePrompt FakeTool",
             "gaia.testing.mismatch": "CassetteMismatch",
+            "gaia.testing.record_modes": "use_cassette",
             "gaia.testing.recording": "record",
             "gaia.testing.replaying": "Replay replay",
         },

@@ -78,12 +78,39 @@ class FakeServer(InProcessServer):
         for prompt in prompts:
             self.prompts.add(prompt)
 
+    @classmethod
+    def from_server(
+        cls, server: Any, *, protocol: str = HANDSHAKE_REVISIONS[0], clock: Clock | None = None
+    ) -> FakeServer:
+        """One's own server, which runs in this process: a ``FastMCP``, or a server of the official SDK.
+
+        It has the server's tools, resources and prompts of this moment. Calls go to the server's own functions, with
+        their progress, log messages and questions; the faults of this class happen before and after. Each request has a
+        session and a lifespan of its own. Resource templates and completion are left out.
+
+        Raises ImportError without the package ``mcp``, and TypeError for another object.
+        """
+        from gaia.testing.sdk_server import SdkServer
+
+        own = SdkServer(server)
+        fake = cls(
+            own.name,
+            own.tools(),
+            prompts=own.prompts(),
+            instructions=own.instructions,
+            protocol=protocol,
+            clock=clock,
+        )
+        for uri, content, definition in own.resources():
+            fake.resources.add(uri, content, **definition)
+        return fake
+
     def __repr__(self) -> str:
         return f"FakeServer({self.name!r}, tools={list(self.tools)})"
 
     def transport(self, timeout: float) -> InMemoryTransport:
         """A new transport for one client, not open yet; `timeout` is in seconds."""
-        transport = InMemoryTransport(self.name, timeout, self._start)
+        transport = InMemoryTransport(self.name, timeout, self._start, lambda: self.transport(timeout))
         self._transports.add(transport)
         return transport
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import sys
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,6 +18,8 @@ from gaia.mcp.errors import JsonRpcError
 from gaia.runtime.log import exception_text
 
 Json = dict[str, Any]
+_ANY = object()
+"""Stands for the annotation of a parameter that has none."""
 
 
 class FakeItem:
@@ -37,11 +40,15 @@ class FakeTool(FakeItem):
         ``outputSchema``, ``annotations`` and so on. For example, ``annotations={"readOnlyHint": True}`` marks the tool
         as safe to repeat.
 
+        Parameters may have the annotations that msgspec knows, and those of pydantic: models, and ``Field`` in
+        ``Annotated`` or as the default. A call whose arguments violate them fails, and the function is not called.
+
         The function runs on a thread of the server, once for each call, and may be a coroutine function. A parameter
         with the annotation `MCPContext` gets the context of the call: progress, log messages, questions to the client,
         and whether the call was cancelled.
 
-        The return value becomes the result: a dict with a list ``content`` is the whole result; any other dict is
+        The return value becomes the result: a dict with a list ``content`` is the whole result; any other dict, and a
+        pydantic model, is
         structured content; a list of content blocks is the content; None is no content; everything else is text. An
         exception becomes a result with ``isError``, and a `JsonRpcError` an error of the protocol.
         """
@@ -103,52 +110,107 @@ class FakePrompt(FakeItem):
         return {"description": self.definition["description"], "messages": messages}
 
 
+class _Parameter:
+    """A parameter of a function: its schema, and its argument checked and converted."""
+
+    def __init__(self, parameter: inspect.Parameter, hint: Any) -> None:
+        """`hint` is the annotation, or `_ANY`."""
+        self._hint = hint
+        self.default = parameter.default
+        """`inspect.Parameter.empty` if there is none."""
+        self.field: Any = None
+        """The ``Field`` of pydantic that is the default."""
+        self._adapter: Any = None
+        if _is_pydantic(hint) or _is_pydantic(parameter.default):
+            import pydantic
+
+            annotation = Any if hint is _ANY else hint
+            if isinstance(parameter.default, pydantic.fields.FieldInfo):
+                self.field = parameter.default
+                annotation = typing.Annotated[annotation, self.field]
+                self.default = inspect.Parameter.empty if self.field.is_required() else self.field.default
+            self._adapter = pydantic.TypeAdapter(annotation)
+
+    def schema(self, definitions: Json) -> Json:
+        """Definitions that the schema refers to are added to `definitions`."""
+        if self._adapter is not None:
+            schema: Json = self._adapter.json_schema()
+            definitions.update(schema.pop("$defs", {}))
+        else:
+            schema = {} if self._hint is _ANY else schema_of(self._hint)
+        if isinstance(self.default, str | bool | int | float):
+            schema["default"] = self.default
+        return schema
+
+    def converted(self, value: object) -> object:
+        """Raises ValueError."""
+        if self._adapter is not None:
+            return self._adapter.validate_python(value)
+        return value if self._hint is _ANY else msgspec.convert(value, self._hint)
+
+
 class Function:
     def __init__(self, function: Callable[..., object]) -> None:
         self._function = function
         self.name = str(getattr(function, "__name__", type(function).__name__))
         self.docstring = inspect.getdoc(function) or ""
-        self._parameters: dict[str, inspect.Parameter] = {}
-        self._hints = type_hints(function)
+        self._parameters: dict[str, _Parameter] = {}
         self._context: str | None = None
         self._takes_any = False
+        hints = type_hints(function)
         for name, parameter in inspect.signature(function).parameters.items():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 self._takes_any = True
             elif parameter.kind is inspect.Parameter.VAR_POSITIONAL:
                 # All arguments are named.
                 continue
-            elif isinstance(hint := self._hints.get(name), type) and issubclass(hint, MCPContext):
+            elif isinstance(hint := hints.get(name), type) and issubclass(hint, MCPContext):
                 self._context = name
             else:
-                self._parameters[name] = parameter
+                self._parameters[name] = _Parameter(parameter, hints.get(name, _ANY))
 
     def input_schema(self) -> Json:
-        properties = {name: schema_of(self._hints[name]) if name in self._hints else {} for name in self._parameters}
-        for name, parameter in self._parameters.items():
-            if isinstance(parameter.default, str | bool | int | float):
-                properties[name]["default"] = parameter.default
+        definitions: Json = {}
+        properties = {name: parameter.schema(definitions) for name, parameter in self._parameters.items()}
         required = [name for name, one in self._parameters.items() if one.default is inspect.Parameter.empty]
         schema: Json = {"type": "object", "properties": properties, "required": required}
+        if definitions:
+            schema["$defs"] = definitions
         return schema if self._takes_any else {**schema, "additionalProperties": False}
 
     def __call__(self, arguments: Json, context: MCPContext) -> object:
         """Raises ValueError for arguments that the function does not accept, and the function's exceptions."""
         converted = {}
         for name, value in arguments.items():
-            if name not in self._parameters and not self._takes_any:
+            parameter = self._parameters.get(name)
+            if parameter is None and not self._takes_any:
                 raise ValueError(f"unexpected argument {name!r}")
             try:
-                converted[name] = msgspec.convert(value, self._hints[name]) if name in self._hints else value
-            except msgspec.ValidationError as error:
+                converted[name] = value if parameter is None else parameter.converted(value)
+            except ValueError as error:
                 raise ValueError(f"argument {name!r}: {error}") from error
         for name, parameter in self._parameters.items():
-            if name not in converted and parameter.default is inspect.Parameter.empty:
-                raise ValueError(f"missing argument {name!r}")
+            if name not in converted:
+                if parameter.default is inspect.Parameter.empty:
+                    raise ValueError(f"missing argument {name!r}")
+                if parameter.field is not None:
+                    converted[name] = parameter.field.get_default(call_default_factory=True)
         if self._context is not None:
             converted[self._context] = context
         value = self._function(**converted)
         return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+
+
+def _is_pydantic(annotation: object) -> bool:
+    """Whether an annotation or a default contains a model or a ``Field`` of pydantic, which it imports itself then."""
+    if (pydantic := sys.modules.get("pydantic")) is None:
+        return False
+    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
+        return True
+    if isinstance(annotation, pydantic.fields.FieldInfo):
+        return True
+    parts = (*typing.get_args(annotation), *getattr(annotation, "__metadata__", ()))
+    return any(_is_pydantic(part) for part in parts)
 
 
 async def _awaited(value: typing.Awaitable[object]) -> object:
@@ -159,8 +221,13 @@ def _no_content(**_arguments: object) -> None:
     """The function of a tool that is only a definition."""
 
 
+def _builtins(value: Any) -> Any:
+    """The JSON value of an object that msgspec does not know."""
+    return value.model_dump(mode="json") if _is_pydantic(type(value)) else str(value)
+
+
 def _result_of(value: object) -> Json:
-    value = msgspec.to_builtins(value, enc_hook=str)
+    value = msgspec.to_builtins(value, enc_hook=_builtins)
     if isinstance(value, dict) and isinstance(value.get("content"), list):
         return {"isError": False, **value}
     if value is None:

@@ -48,10 +48,18 @@ class InMemoryTransport(StandaloneTransport):
 
     network_transport = "pipe"
 
-    def __init__(self, name: str, timeout: float, start: Callable[[ChannelListener, str], InMemoryChannel]) -> None:
+    def __init__(
+        self,
+        name: str,
+        timeout: float,
+        start: Callable[[ChannelListener, str], InMemoryChannel],
+        again: Callable[[], InMemoryTransport] | None = None,
+    ) -> None:
+        """`again` makes another one for a replica."""
         super().__init__(timeout, _MAX_PENDING)
         self._name = name
         self._start = start
+        self._again = again
 
     def __repr__(self) -> str:
         return f"<transport of {self._name}>"
@@ -68,6 +76,9 @@ class InMemoryTransport(StandaloneTransport):
     def present(self, channel: Channel) -> None:
         if isinstance(channel, InMemoryChannel):
             self._channel = channel
+
+    def for_replica(self) -> InMemoryTransport:
+        return self if self._again is None else self._again()
 
     def open(self, listener: ChannelListener, name: str) -> InMemoryChannel:
         channel = self._start(listener, name)

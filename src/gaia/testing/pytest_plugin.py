@@ -6,9 +6,12 @@ fixture is used, and does not affect tests without its fixtures.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +21,18 @@ if TYPE_CHECKING:
 
 _USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "APPDATA", "LOCALAPPDATA")
 """Variables for folders of user files that programs prefer to the home directory."""
+
+_NOT_IN_NAMES = re.compile(r"[^\w.=\-\[\]]+")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option ``--mcp-record``. For pytest."""
+    parser.getgroup("gaia-mcp").addoption(
+        "--mcp-record",
+        choices=("none", "once", "new_episodes", "all"),
+        help="what mcp_cassette does: only replay (the default where CI is set), record if there is no cassette (the "
+        "default elsewhere), record what is missing, or record anew",
+    )
 
 
 @pytest.fixture
@@ -58,3 +73,21 @@ def mcp_manager(mcp_home: Path) -> Iterator[MCPClientManager]:
 
     with MCPClientManager({}) as manager:
         yield manager
+
+
+@pytest.fixture
+def mcp_cassette(
+    request: pytest.FixtureRequest, mcp_home: Path
+) -> Callable[[Mapping[str, Mapping[str, Any]]], AbstractContextManager[MCPClientManager]]:
+    """Makes a manager whose servers' answers are recorded.
+
+    ``with mcp_cassette({"time": {"command": "uvx", "args": ["mcp-server-time"]}}) as manager: …``
+
+    The file is ``cassettes/<module>/<test>.json`` beside the test's module. The option ``--mcp-record`` says whether
+    real servers are asked; see `gaia.testing.use_cassette`. By default they never are where ``CI`` is set.
+    """
+    from gaia.testing import use_cassette
+
+    test = _NOT_IN_NAMES.sub("_", request.node.nodeid.partition("::")[2].replace("::", "."))
+    file = request.path.parent / "cassettes" / request.path.stem / f"{test}.json"
+    return functools.partial(use_cassette, file, mode=request.config.getoption("--mcp-record"))

@@ -59,10 +59,19 @@ class ReplayedServer(InProcessServer):
     """A server of a cassette. Its starts are played one after the other, for any of its clients."""
 
     def __init__(
-        self, place: str, server: RecordedServer, on_mismatch: Callable[[str], None], clock: Clock | None
+        self,
+        place: str,
+        server: RecordedServer,
+        on_mismatch: Callable[[str], None],
+        clock: Clock | None,
+        ask: Callable[[str, dict[str, Any]], RecordedExchange] | None = None,
     ) -> None:
-        """`place` is the cassette and the server, for messages. `on_mismatch` receives each difference."""
+        """`place` is the cassette and the server, for messages. `on_mismatch` receives each difference.
+
+        ``ask(method, params)`` answers a call that was not recorded.
+        """
         self.place = place
+        self.ask = ask
         self.clock = clock
         self.on_mismatch = on_mismatch
         self._lock = reentrant_lock()
@@ -224,6 +233,8 @@ class _ReplayChannel(InMemoryChannel):
         elif is_greeting(method):
             # A server of another era answers like this.
             self._refuse(message, METHOD_NOT_FOUND, f"{method} was not recorded")
+        elif self._server.ask is not None:
+            self._advance(self._perform(message, _Played(self._server.ask(method, params), self._start)))
         else:
             text = self._server.mismatch(method, params)
             self._server.on_mismatch(text)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from gaia.runtime.clock import Clock
-from gaia.testing.cassette import Cassette
+from gaia.testing.cassette import Cassette, RecordedExchange
 from gaia.testing.mismatch import CassetteMismatch
 from gaia.testing.replayed_server import ReplayedServer
+
+AskServer: TypeAlias = Callable[[str, str, dict[str, Any]], RecordedExchange]
 
 
 def replay(path: str | os.PathLike[str], *, clock: Clock | None = None) -> Replay:
@@ -39,12 +42,19 @@ class Replay(Mapping[str, Mapping[str, Any]]):
     All methods may be called from any thread.
     """
 
-    def __init__(self, file: Path, cassette: Cassette, clock: Clock | None) -> None:
+    def __init__(self, file: Path, cassette: Cassette, clock: Clock | None, ask: AskServer | None = None) -> None:
+        """``ask(server, method, params)`` answers requests that were not recorded; None: they are mismatches."""
         self._file = file
         self._mismatches: list[str] = []
         self._entries: dict[str, dict[str, Any]] = {
             name: {
-                **ReplayedServer(f"{file}, server {name!r}", server, self._mismatches.append, clock),
+                **ReplayedServer(
+                    f"{file}, server {name!r}",
+                    server,
+                    self._mismatches.append,
+                    clock,
+                    None if ask is None else functools.partial(ask, name),
+                ),
                 **server.settings,
             }
             for name, server in cassette.servers.items()

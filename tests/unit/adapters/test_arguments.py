@@ -48,12 +48,23 @@ class TestInlinedSchema:
 
         assert inlined(schema)["properties"] == {"x": {"title": "X"}}
 
-    def test_a_reference_without_an_end_is_followed_once(self) -> None:
-        node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}
+    @pytest.mark.parametrize("reference", ["#/$defs/node", "#"])
+    def test_a_reference_without_an_end_is_followed_three_times(self, reference: str) -> None:
+        node = {"properties": {"next": {"$ref": reference}}}
+
+        schema = inlined({**node, "$defs": {"node": node}})
+
+        levels = 0
+        while schema := schema.get("properties", {}).get("next"):
+            levels += 1
+        assert levels == 3
+
+    def test_a_reference_that_fans_out_into_itself_is_followed_once(self) -> None:
+        node = {"type": "object", "properties": {f"next_{n}": {"$ref": "#/$defs/node"} for n in range(50)}}
 
         schema = inlined({"properties": {"first": {"$ref": "#/$defs/node"}}, "$defs": {"node": node}})
 
-        assert schema["properties"]["first"] == {"type": "object", "properties": {"next": {}}}
+        assert schema["properties"]["first"]["properties"]["next_0"] == {}
 
     def test_of_references_that_fan_out_only_the_names_of_the_properties_stay(self) -> None:
         definitions = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 10} for n in range(30)}

@@ -128,7 +128,7 @@ class TestTables:
 
     def test_where_placed_servers_run_is_shown_if_there_are_any(self, lines: Lines) -> None:
         def on(*nodes: str) -> tuple[ReplicaStatus, ...]:
-            places = [PlacementStatus(node=node, node_id=node, host_pid=1) for node in nodes]
+            places = [PlacementStatus(node=node, node_id=node, id="1", host_pid=1) for node in nodes]
             return tuple(
                 ReplicaStatus(replica=number, state=ServerState.READY, placement=place)
                 for number, place in enumerate(places, 1)

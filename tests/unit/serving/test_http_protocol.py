@@ -290,7 +290,7 @@ async def test_a_value_counts_for_the_header_that_it_came_in(first: list[str], s
 def _heads() -> strategies.SearchStrategy[list[tuple[bytes, bytes]]]:
     values = ["localhost", "evil.example", "http://localhost", "application/json", "text/plain", "Bearer right", "7"]
     value = strategies.sampled_from([text.encode() for text in values]) | strategies.binary(max_size=3)
-    names = [b"host", b"origin", b"authorization", b"content-type", b"mcp-name", b"x-host"]
+    names = [b"host", b"origin", b"authorization", b"content-type", b"mcp-name", b"x-host", b"gaia-deadline"]
     header = strategies.tuples(strategies.sampled_from(names), value)
     length = strategies.tuples(strategies.just(b"content-length"), strategies.sampled_from([b"2", b"101"]))
     long = strategies.tuples(
@@ -299,6 +299,23 @@ def _heads() -> strategies.SearchStrategy[list[tuple[bytes, bytes]]]:
     usual = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"authorization", b"Bearer right")]
     changed = strategies.lists(header | length | long, max_size=4).map(lambda added: [*usual, *added])
     return strategies.lists(header | length | long, max_size=6) | changed | strategies.permutations(usual)
+
+
+def test_the_guard_is_not_asked_again_because_of_another_deadline() -> None:
+    guard = Mock(spec=Guard)
+    guard.refusal.return_value = None
+    config = uvicorn.Config(usual, log_config=None)
+    config.load()
+    connection: Any = http_protocol(HttpOptions(), guard, Handler())(
+        config=config, server_state=ServerState(), app_state={}
+    )
+    for value in (b"id 10", b"id 11", b"id 12"):
+        connection._head = [(b"host", b"localhost"), (b"gaia-deadline", value)]
+        assert connection._refusal("POST", "/mcp") is None
+    assert guard.refusal.call_count == 1
+    connection._head = [(b"host", b"other"), (b"gaia-deadline", b"id 10")]
+    assert connection._refusal("POST", "/mcp") is None
+    assert guard.refusal.call_count == 2
 
 
 @given(strategies.lists(strategies.tuples(strategies.sampled_from(["GET", "POST"]), _heads()), max_size=4))

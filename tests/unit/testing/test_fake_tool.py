@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Annotated, Any
 
+import pydantic
 import pytest
 
 from gaia.agents.base.mcp_context import MCPCapabilityMissing, MCPContext
@@ -192,3 +193,51 @@ def test_a_prompt_may_give_its_messages() -> None:
     prompt = FakePrompt(lambda: messages, name="hello")
     assert FakePrompt.of(prompt) is prompt
     assert prompt.run({}, CONTEXT)["messages"] == messages
+
+
+class TestPydantic:
+    class Note(pydantic.BaseModel):
+        title: str = pydantic.Field(min_length=1)
+        tags: list[str] = []
+
+    @staticmethod
+    def save(
+        note: Note,
+        copies: Annotated[int, pydantic.Field(ge=1, le=3, description="How many")] = 1,
+        folder: str = pydantic.Field("inbox", pattern="^[a-z]+$"),
+        others: list[Note] | None = None,
+    ) -> Note:
+        """Save a note."""
+        assert isinstance(note, TestPydantic.Note)
+        return TestPydantic.Note(title=f"{note.title} in {folder}, {copies} times", tags=[type(others).__name__])
+
+    def test_the_schema_is_pydantics(self) -> None:
+        schema = FakeTool(self.save).definition["inputSchema"]
+
+        assert schema["required"] == ["note"]
+        assert schema["properties"]["note"]["properties"]["title"]["minLength"] == 1
+        assert schema["properties"]["others"]["anyOf"][0]["items"] == {"$ref": "#/$defs/Note"}
+        assert schema["$defs"]["Note"]["required"] == ["title"]
+        copies = {"type": "integer", "minimum": 1, "maximum": 3, "description": "How many", "default": 1}
+        assert schema["properties"]["copies"] == copies
+        assert schema["properties"]["folder"] == {"type": "string", "pattern": "^[a-z]+$", "default": "inbox"}
+
+    def test_arguments_are_models_and_a_model_is_structured_content(self) -> None:
+        result = FakeTool(self.save).run({"note": {"title": "a"}, "others": [{"title": "b"}]}, CONTEXT)
+
+        assert result["structuredContent"] == {"title": "a in inbox, 1 times", "tags": ["list"]}
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ({"note": {"title": ""}}, "argument 'note'"),
+            ({"note": {"title": "a"}, "copies": 4}, "argument 'copies'"),
+            ({"note": {"title": "a"}, "folder": "A"}, "argument 'folder'"),
+            ({}, "missing argument 'note'"),
+        ],
+    )
+    def test_arguments_that_violate_the_schema_are_an_error_of_the_tool(self, arguments: Any, said: str) -> None:
+        result = FakeTool(self.save).run(arguments, CONTEXT)
+
+        assert result["isError"]
+        assert said in result["content"][0]["text"]

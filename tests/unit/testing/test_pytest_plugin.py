@@ -97,9 +97,43 @@ def test_a_suite_of_a_user(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_the_fixtures_say_what_they_are(tmp_path: Path) -> None:
     shown = run_pytest(tmp_path, "--fixtures").stdout
-    for fixture in ("mcp_home", "mcp_manager", "mcp_fake_server"):
+    for fixture in ("mcp_home", "mcp_manager", "mcp_fake_server", "mcp_cassette"):
         assert fixture in shown
     assert "no docstring available" not in shown
+
+
+CASSETTES = """
+import pytest
+
+from gaia.testing import FakeServer
+
+
+def now() -> str:
+    return "noon"
+
+
+@pytest.mark.parametrize("zone", ["Europe/Oslo", "UTC"])
+def test_a_time(mcp_cassette, zone):
+    with mcp_cassette({"time": FakeServer("time", tools=[now])}) as manager:
+        assert manager.call_tool("mcp_time_now").text == "noon"
+"""
+
+
+@pytest.mark.process
+def test_a_cassette_of_a_test_is_recorded_on_request_and_never_in_continuous_integration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "test_time.py").write_text(CASSETTES, "utf-8")
+    monkeypatch.setenv("CI", "true")
+
+    refused = run_pytest(tmp_path)
+    assert "2 failed" in refused.stdout, refused.stdout
+    assert "there is no cassette" in refused.stdout
+    assert not (tmp_path / "cassettes").exists()
+    for mode in ("once", "none"):
+        assert "2 passed" in run_pytest(tmp_path, f"--mcp-record={mode}").stdout
+    files = [path.name for path in (tmp_path / "cassettes" / "test_time").iterdir()]
+    assert sorted(files) == ["test_a_time[Europe_Oslo].json", "test_a_time[UTC].json"]
 
 
 def test_pytest_finds_it() -> None:

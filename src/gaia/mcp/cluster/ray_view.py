@@ -11,11 +11,12 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gaia.mcp.cluster.ray_cluster import join, rooms
-from gaia.mcp.cluster.ray_engine import NAMESPACE
 from gaia.mcp.cluster.report import HostReport, NodeRoom, NodeSoftware, PlacedHost, server_of_actor
 from gaia.runtime.log import get_logger
 
 logger = get_logger(__name__)
+
+_NAMESPACE = "gaia-mcp"
 
 _ANSWER_SECONDS = 2.0
 """For hosts to say how they are. One without a place does not answer."""
@@ -46,10 +47,10 @@ class RayView:
         """The actors of all placed servers, by name, each with its report if it gives one within `seconds`."""
         asked: dict[Any, tuple[str, Any]] = {}
         for known in ray.util.list_named_actors(all_namespaces=True):
-            if known["namespace"] != NAMESPACE:
+            if known["namespace"] != _NAMESPACE:
                 continue
             try:
-                actor = ray.get_actor(known["name"], namespace=NAMESPACE)
+                actor = ray.get_actor(known["name"], namespace=_NAMESPACE)
                 answer = actor.tell.options(concurrency_group="control").remote("report")
             except (ValueError, AttributeError, RayError) as error:
                 # It has ended meanwhile, or is of another version.
@@ -107,10 +108,10 @@ class RayView:
         `actor` and `server` are as in `hosts`.
         """
         for known in ray.util.list_named_actors(all_namespaces=True):
-            if known["namespace"] != NAMESPACE or server_of_actor(known["name"]) != server:
+            if known["namespace"] != _NAMESPACE or server_of_actor(known["name"]) != server:
                 continue
             try:
-                handle = ray.get_actor(known["name"], namespace=NAMESPACE)
+                handle = ray.get_actor(known["name"], namespace=_NAMESPACE)
             except ValueError:
                 continue
             if handle._actor_id.hex() != actor:

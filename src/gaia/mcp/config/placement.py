@@ -9,27 +9,8 @@ import msgspec
 from gaia.mcp.transports.sandbox import memory_bytes
 from gaia.runtime.clock import is_number
 
-MAX_PENDING = 1024
-"""Limit for one replica: each call that is under way occupies a thread of the actor."""
-
-_MAX_REPLICAS = 1024
 _MAX_PORT = 65535
 _MIN_LEASE, _MAX_LEASE = 1, 3600
-
-
-class Replicas(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """How many replicas run: between two bounds, depending on the calls under way. Raises ValueError."""
-
-    min: int = 1
-    max: int = 1
-    target_in_flight: int = 4
-    """Calls under way in one replica, above which another replica is added."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.min <= self.max <= _MAX_REPLICAS:
-            raise ValueError(f"min: expected 1 <= min <= max <= {_MAX_REPLICAS}, got min {self.min} and max {self.max}")
-        if self.target_in_flight < 1:
-            raise ValueError(f"targetInFlight: must be 1 or more, got {self.target_in_flight}")
 
 
 EngineName = Literal["ray", "ssh", "kubernetes", "process"]
@@ -53,20 +34,27 @@ _ENGINES_OF = {
 }
 """Settings that have a meaning for some engines only."""
 
+MOVED = {
+    "replicas": 'give "replicas": N and "stateless": true beside "placement"; client.scale(N) changes the number, '
+    "which no longer follows the load",
+    "stateless": 'give it beside "placement"',
+    "maxPending": 'give it beside "placement"',
+}
+"""Former keys, and what to do instead."""
+
 _REQUIRED = {"ssh": "host", "kubernetes": "image"}
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Where a server runs, and in how many replicas. The constructor raises ValueError for unusable values."""
+    """Where a server runs, or each replica of it. The constructor raises ValueError for unusable values."""
 
     engine: EngineName = "ray"
     resources: dict[str, float] = msgspec.field(default_factory=dict)
-    """Resources of a node that one replica needs, by the nodes' names for them."""
+    """Resources of a node that the server needs, by the nodes' names for them."""
     num_cpus: float = 0
-    """Processors that one replica needs; 0 if only its other resources decide where it runs."""
+    """Processors that the server needs; 0 if only its other resources decide where it runs."""
     memory: str | int | None = None
-    """Main memory that one replica needs: bytes, or a text such as ``2G`` (K, M and G are powers of 1024)."""
-    replicas: int | Replicas = 1
+    """Main memory that the server needs: bytes, or a text such as ``2G`` (K, M and G are powers of 1024)."""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels that the node must have."""
     node: str | None = None
@@ -85,8 +73,6 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     """For Kubernetes; None is the namespace of the present context."""
     strategy: Literal["spread", "pack"] = "pack"
     """``spread``: over as many nodes as possible. ``pack``: on as few nodes as possible."""
-    stateless: bool = False
-    """Whether calls are independent of each other, so that each may go to another replica."""
     lifetime: Literal["driver", "detached"] = "driver"
     """``driver``: the server ends with this program. ``detached``: it keeps running, for other programs."""
     name: str | None = None
@@ -95,8 +81,6 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     """Ray's ``runtime_env`` for the actor. Ray shows it to all users of the cluster, so it must hold no secret."""
     address: str | None = None
     """The cluster's address. It is used if the program has not joined a cluster and ``RAY_ADDRESS`` is not set."""
-    max_pending: int = 64
-    """Calls that one replica may have under way; further ones wait in the driver."""
     lease: float = 30.0
     """Seconds without a message from this program after which the host stops a server: by then it may run elsewhere."""
 
@@ -111,9 +95,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
         if self.memory is not None:
             memory_bytes(self.memory)
         self._check_engine()
-        self._check_number_and_lifetime()
-        if not 1 <= self.max_pending <= MAX_PENDING:
-            raise ValueError(f"maxPending: must be from 1 to {MAX_PENDING}, got {self.max_pending}")
+        if self.name is not None and (self.lifetime != "detached" or not self.name.strip()):
+            raise ValueError('name: is for "lifetime": "detached", and must not be empty')
         if not is_number(self.lease) or not _MIN_LEASE <= self.lease <= _MAX_LEASE:
             raise ValueError(f"lease: must be from {_MIN_LEASE} to {_MAX_LEASE} seconds, got {self.lease!r}")
         if self.address is not None and not self.address.strip():
@@ -144,30 +127,13 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
                 "machine of the cluster, and give the address of its head, such as 10.0.0.1:6379"
             )
 
-    def _check_number_and_lifetime(self) -> None:
-        if type(self.replicas) is int and not 1 <= self.replicas <= _MAX_REPLICAS:
-            raise ValueError(f"replicas: must be from 1 to {_MAX_REPLICAS}, got {self.replicas}")
-        if self.most_replicas > 1 and not self.stateless:
-            raise ValueError(
-                'replicas: more than one needs "stateless": true, which says that the server remembers nothing from '
-                "one call to the next"
-            )
-        if self.lifetime == "detached" and self.most_replicas > 1:
-            raise ValueError('replicas: a server with "lifetime": "detached" has one; programs share its process')
-        if self.name is not None and (self.lifetime != "detached" or not self.name.strip()):
-            raise ValueError('name: is for "lifetime": "detached", and must not be empty')
-
     @property
     def is_shared(self) -> bool:
         return self.lifetime == "detached"
 
     @property
-    def most_replicas(self) -> int:
-        return self.replicas if isinstance(self.replicas, int) else self.replicas.max
-
-    @property
     def demand(self) -> dict[str, float]:
-        """The resources of one replica by Ray's names; amounts of 0 are left out."""
+        """The resources that the server needs by Ray's names; amounts of 0 are left out."""
         memory = 0 if self.memory is None else memory_bytes(self.memory)
         wanted = {"CPU": self.num_cpus, "memory": float(memory), **self.resources}
         return {name: amount for name, amount in wanted.items() if amount}

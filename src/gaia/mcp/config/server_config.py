@@ -9,7 +9,7 @@ import msgspec
 
 from gaia.mcp.authorization.config import AuthConfig
 from gaia.mcp.config.entry_errors import explained, limits, remark, similar_key, word_for
-from gaia.mcp.config.placement import EngineName, Placement, Replicas
+from gaia.mcp.config.placement import MOVED, EngineName, Placement
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.protocol.negotiation import PROTOCOL_ALIASES, PROTOCOLS
 from gaia.mcp.supervision.context import RecyclingLimits, check_replicas
@@ -40,7 +40,6 @@ _IDLE_STOP_SECONDS = 300.0
 _STRICT: Mapping[str, type[msgspec.Struct]] = {
     "sandbox": Sandbox,
     "placement": Placement,
-    "placement.replicas": Replicas,
 }
 """In these objects unknown keys are errors, because a misspelt key would have no effect."""
 _AUTH_KINDS: dict[object, type[msgspec.Struct]] = {kind.__struct_config__.tag: kind for kind in get_args(AuthConfig)}
@@ -143,6 +142,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                     f"server {name!r}: {remark(key, similar)} (it may be there to limit the server, which is not used "
                     "until you correct or remove the key)"
                 )
+        placement = mapping.get("placement")
+        for key in MOVED.keys() & (placement if isinstance(placement, Mapping) else ()):
+            raise ConfigError(f"server {name!r}: placement.{key}: moved: {MOVED[key]}")
         try:
             return json_file.convert({**mapping, "name": name}, cls)
         except msgspec.ValidationError as error:
@@ -170,10 +172,15 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                 raise ValueError(f"{name}: must be 1 or more, got {value!r}")
         self.recycling_limits()
         check_replicas(self.replicas, stateless=self.stateless)
-        if self.replicas > 1 and self.placement is not None and self.placement.is_shared:
-            raise ValueError('replicas: a server with "lifetime": "detached" has one; programs share its process')
+        if self.placement is not None and self.placement.is_shared:
+            self._check_shared()
         if PROTOCOL_ALIASES.get(self.protocol, self.protocol) not in PROTOCOLS:
             raise ValueError(f"protocol: must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
+
+    def _check_shared(self) -> None:
+        for name in ("standby", "max_lifetime", "max_calls", "max_memory", "replicas"):
+            if getattr(self, name) not in ((1,) if name == "replicas" else (None, False)):
+                raise ValueError(f'{name}: programs share the one process of a server with "lifetime": "detached"')
 
     def _check_when_it_runs(self) -> None:
         for name in (*_DURATIONS, *_OPTIONAL_DURATIONS):

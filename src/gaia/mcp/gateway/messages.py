@@ -37,6 +37,9 @@ def may_have(encoded: bytes, name: bytes) -> bool:
 
 def with_members(result: bytes, members: bytes) -> bytes:
     """Insert `members`, which must be new, at the front of a JSON object."""
+    if result[:2] == b'{"':
+        # Results may be long, and a slice would copy them.
+        return b"".join((b"{", members, b",", memoryview(result)[1:]))
     rest = result.lstrip()[1:].lstrip()
     return b"{%b%b%b" % (members, b"" if rest[:1] == b"}" else b",", rest)
 

@@ -54,7 +54,7 @@ class Observer:
         """Masks the server's secrets. No content is recorded while it is None."""
         self.session_id: Callable[[], str | None] = lambda: None
         self.network: Attributes = network or {}
-        """Set before the first request, and replaced as a whole by `adopt`."""
+        """Set before the first request, and replaced as a whole by `adopt` and `reached`."""
         self._protocol_version: str | None = None
         self._descriptions: dict[tuple[str, str | None], _Description] = {}
         """Filled by any thread, and replaced as a whole when the protocol version changes."""
@@ -75,6 +75,12 @@ class Observer:
         """Record like `other` from now on, because the server has another configuration."""
         self.policy, self.network = other.policy, other.network
         self._descriptions = {}
+
+    def reached(self, network: Attributes) -> None:
+        """The server is reached over `network` from now on."""
+        if network != self.network:
+            self.network = network
+            self._descriptions = {}
 
     def anew(self) -> Observer:
         return Observer(self.server, self.network, self.policy)

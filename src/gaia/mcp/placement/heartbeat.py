@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -20,8 +21,8 @@ from gaia.runtime.log import get_logger
 logger = get_logger(__name__)
 
 _PER_LEASE = 3
-"""Beats within the time of a lease, and how many may fail in a row."""
-_RETRY_SECONDS = 0.1
+"""Beats within the time of a lease, and how many fail at least before a host is given up."""
+_RETRY_SECONDS = 0.25
 _LEAVE_SECONDS = 1.0
 
 
@@ -41,13 +42,22 @@ class Reaction(Protocol):
 class Heartbeat:
     """Belongs to the I/O thread, except for what other threads read: `state`, `fence`, `left` and `was_last`."""
 
-    def __init__(self, launch: Launch, url: str, token: str, reaction: Reaction, leaving: Signal) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        url: str,
+        token: str,
+        reaction: Reaction,
+        leaving: Signal,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`leaving` is set when the server is not wanted any more. `url` is the host's, without a path."""
         self._launch = launch
         self._url = Url.parse(url + LEASE_PATH)
         self._token = token
         self._reaction = reaction
         self._leaving = leaving
+        self._now = now
         self._owner = secrets.token_hex(16)
         self._answered_at = 0.0
         self._is_accepted = False
@@ -85,7 +95,7 @@ class Heartbeat:
 
     async def _beat(self, connection: HttpConnection) -> str | None:
         """Send a beat. Returns why the host is lost, or None."""
-        lease, state, sent = self._launch.lease, self.state, time.monotonic()
+        lease, state, sent = self._launch.lease, self.state, self._now()
         if state is None:
             beat = Beat(settings=fingerprints(self._launch.entry, self._token))
         else:
@@ -97,7 +107,8 @@ class Heartbeat:
             self._failed += 1
             logger.debug("beat_failed", server=self._launch.name, error=str(error))
             self._reaction.host_unreachable()
-            if self._is_accepted and self._failed >= _PER_LEASE:
+            # More than one: this program itself may have been stopped meanwhile.
+            if self._is_accepted and self._failed >= _PER_LEASE and self._now() - self._answered_at >= lease:
                 return f"has not answered for its lease of {lease:g} s"
             return None
         self._failed = 0
@@ -107,7 +118,7 @@ class Heartbeat:
             return f"is shared, and runs with other settings; give all programs the same: {keys}"
         if status != 200:
             return "ended with its host, whose lease was over"
-        self.state, self._answered_at = msgspec.json.decode(body, type=HostState), time.monotonic()
+        self.state, self._answered_at = msgspec.json.decode(body, type=HostState), self._now()
         if state is not None and not self._is_accepted:
             self._is_accepted = True
             self._reaction.host_answered()
@@ -115,7 +126,7 @@ class Heartbeat:
 
     async def _leave(self, connection: HttpConnection) -> None:
         try:
-            status, body = await self._ask(connection, "DELETE", b"", time.monotonic() + _LEAVE_SECONDS)
+            status, body = await self._ask(connection, "DELETE", b"", self._now() + _LEAVE_SECONDS)
             self.was_last = status != 200 or msgspec.json.decode(body, type=HostState).owners == 0
         except OSError as error:
             logger.debug("lease_not_left", server=self._launch.name, error=str(error))

@@ -20,7 +20,7 @@ from gaia.mcp.errors import ConfigError, StartFailed
 from gaia.mcp.placement.engine import Address, Launch, Placed, PlacedServer, Ready
 from gaia.mcp.transports.command import server_environment
 from gaia.mcp.transports.process import ending_of
-from gaia.runtime import json_file
+from gaia.runtime import json_file, private_files
 from gaia.runtime.locks import Latch
 from gaia.runtime.redaction import Redactor
 from gaia.runtime.threads import EngineThread
@@ -72,6 +72,8 @@ class HostProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
+                # Without buffers, whose locks another thread may hold during a fork.
+                bufsize=0,
                 env=environment,
                 start_new_session=True,
             )
@@ -122,15 +124,17 @@ class HostProcess:
         return has_ended
 
     def after_fork(self) -> None:
-        for pipe in (self._stdin, self._stdout):
-            with contextlib.suppress(OSError):
-                os.close(pipe.fileno())
+        # The child must not wait for it, either.
+        self._process.returncode = 0
+        self._stdin.close()
+        self._stdout.close()
 
     def _watch(self) -> None:
         with contextlib.suppress(OSError, ValueError):
             # `stop` may close it meanwhile.
-            self._stdin.write(self._launch.line())
-            self._stdin.flush()
+            line = self._launch.line()
+            while line := line[self._stdin.write(line) :]:
+                pass
             if self._is_detached:
                 self._stdin.close()
         while line := self._stdout.readline(_LINE_BYTES):
@@ -316,8 +320,10 @@ def _folder() -> Path:
 
 def _environment(launch: Launch) -> dict[str, str]:
     """The environment of a host: that of a server, because its other variables may hold secrets."""
-    paths = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
-    return server_environment(paths, inherit_all=launch.entry.get("inheritEnv") is True)
+    extra = {private_files.VARIABLE: os.pathsep.join(private_files.private_files())}
+    if "PYTHONPATH" in os.environ:
+        extra["PYTHONPATH"] = os.environ["PYTHONPATH"]
+    return server_environment(extra, inherit_all=launch.entry.get("inheritEnv") is True)
 
 
 def _address(launch: Launch, ready: Ready) -> Address:

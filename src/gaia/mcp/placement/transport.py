@@ -22,8 +22,11 @@ from gaia.mcp.transports.http import HttpTransport
 from gaia.mcp.transports.http.channel import HttpChannel
 from gaia.runtime.clock import require_seconds
 from gaia.runtime.locks import Latch, reentrant_lock
+from gaia.runtime.log import get_logger
 from gaia.runtime.redaction import Redactor
 from gaia.runtime.threads import EngineThread
+
+logger = get_logger(__name__)
 
 _POLL_SECONDS = 0.1
 _LEAVE_SECONDS = 1.5
@@ -280,7 +283,8 @@ class PlacedChannel:
         try:
             while not self._closed.is_open and self._ending is None and not self._is_open:
                 self._transport.wait_for_ends(self._closed)
-                self._place(until)
+                if not self._closed.is_open:
+                    self._place(until)
         except MCPError as error:
             self._end(f"cannot be started {error.message}")
 
@@ -318,6 +322,8 @@ class PlacedChannel:
             self._is_open = True
             then = self._on_open
         self._answered.open()
+        if (address := self.address) is not None:
+            logger.info("server_placed", server=self._name, node=address.node, host=address.id)
         if then is not None:
             then()
 

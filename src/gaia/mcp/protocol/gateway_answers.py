@@ -64,7 +64,7 @@ def decode_answer(line: bytes) -> tuple[int, bytes] | None:
 
 def facts_of(result: bytes) -> ResultFacts:
     # Decoding a long result is faster than searching it twice. Names of members may contain escapes.
-    if len(result) < _LONG and not any(word in result for word in (b'"isError"', b'"resultType"', b"\\u00")):
+    if len(result) < _LONG and not (b'"isError"' in result or b'"resultType"' in result or b"\\u00" in result):
         return NO_FACTS
     try:
         return _facts.decode(result)

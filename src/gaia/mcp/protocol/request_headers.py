@@ -57,17 +57,23 @@ class RequestHeaders:
         self._marks: dict[str, dict[Path, str]] = {}
         self._listing: dict[str, dict[Path, str]] = {}
         """The marks found by the current listing. Both dicts, and each value in them, are replaced as a whole."""
+        self._last: tuple[tuple[str, Any] | None, dict[str, str]] = (None, {})
+        """The method and the name of the last message, and its headers without marks: most messages have the same."""
 
     def of(self, method: str | None, params: Mapping[str, Any] | None) -> dict[str, str]:
-        """The headers of one message. A missing or null argument of a tool has none."""
+        """The headers of one message, not to be changed. A missing or null argument of a tool has none."""
         if method is None:
             return {}
-        headers = {"Mcp-Method": encode_value(method)}
         about = (params or {}).get(_NAMED_BY.get(method, ""))
-        if isinstance(about, str):
-            headers["Mcp-Name"] = encode_value(about)
-        if method == "tools/call" and params is not None:
-            for path, mark in self._marks.get(str(about), {}).items():
+        key, headers = self._last
+        if key != (method, about):
+            headers = {"Mcp-Method": encode_value(method)}
+            if isinstance(about, str):
+                headers["Mcp-Name"] = encode_value(about)
+            self._last = ((method, about), headers)
+        if method == "tools/call" and params is not None and (found := self._marks.get(str(about))):
+            headers = headers.copy()
+            for path, mark in found.items():
                 arguments = params.get("arguments")
                 if isinstance(arguments, orjson.Fragment):
                     # A gateway passes arguments on as JSON.

@@ -323,6 +323,9 @@ class CallQueue:
             # They come from a connection that was draining when the server failed.
             self.fail(self._take_all(), self._refusal)
 
+    def call_ended(self, call: Call) -> None:
+        """A call of a handle has ended. For any thread. Nothing to do: no call waits for room."""
+
     def silenced(self, connection: Connection) -> None:
         """`connection` can write nothing any more. For any thread.
 

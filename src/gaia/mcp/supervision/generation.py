@@ -115,8 +115,6 @@ class Generation:
         observer.redact = connection.redact
         observer.session_id = lambda: connection.session_id
         self.context.transport.present(self._opened)
-        # A placed server has another address at each start.
-        observer.network = self.context.transport.network
 
     def greet(self) -> None:
         """Run the handshake and list the tools. The outcome is dropped if the connection is lost before."""
@@ -174,6 +172,8 @@ class Generation:
         """Calls may be sent from now on. `has_waited`: the server was greeted earlier, as a stand-by."""
         assert self.maintenance is not None, "it has not been lost"
         assert self.greeting is not None, "it was greeted"
+        # A placed server has another address at each start.
+        self.context.observer.reached(self.context.transport.network)
         self.connection.move_to(ConnectionState.READY)
         self.ready_since = now
         self.maintenance.begin(*self.greeting, has_waited=has_waited)

@@ -175,7 +175,9 @@ class Pool:
         with self._lock:
             self._replace(self.replicas, tuple(one for one in self.leaving if one.number != number))
             is_removed, authorization = self._closing is None, self._context.transport.authorization
-        if is_removed and authorization is not None:
+        if not is_removed:
+            self._context.server_requests.withdraw_all()
+        elif authorization is not None:
             # Its supervisor has forbidden further logins, which the others may need.
             authorization.reopen()
 
@@ -183,7 +185,6 @@ class Pool:
         self.request_stop(drain)
         for one in self._all:
             one.supervisor.stop(drain)
-        self._context.server_requests.withdraw_all()
         metrics.observed.discard(self._waiting)
         log.flush()
 

@@ -34,7 +34,7 @@ class PoolQueue(CallQueue):
         self.leaving: tuple[ReplicaQueue, ...] = ()
         """Those of removed replicas that still finish their calls."""
         self._refusal_of = refusal
-        self._ended = self._call_ended
+        self._ended = self.call_ended
         """One object, so that it can be compared."""
         self._sending: set[int] = set()
         """The threads that send calls which waited."""
@@ -78,14 +78,14 @@ class PoolQueue(CallQueue):
         holder = next((one for one in (*self.queues, *self.leaving) if one.has(call)), None)
         return super().expire(call) if holder is None else holder.expire(call)
 
-    def _call_ended(self, _call: Call) -> None:
+    def call_ended(self, call: Call) -> None:  # noqa: ARG002 - whichever has ended
         if self._backlog:
             self.send_waiting()
 
     def _end(self, call: Call, error: MCPError, reason: str) -> bool:
         is_ended = super()._end(call, error, reason)
         # Only now the call is out of the table of its connection.
-        self._call_ended(call)
+        self.call_ended(call)
         return is_ended
 
     def send_waiting(self) -> None:
@@ -203,6 +203,9 @@ class ReplicaQueue(CallQueue):
 
     def _refuse_all(self) -> None:
         """Nothing: see `move_to`."""
+
+    def call_ended(self, call: Call) -> None:
+        self._pool.call_ended(call)
 
     def silenced(self, connection: Connection) -> None:
         for call in self._held.pop(connection, ()):

@@ -25,7 +25,6 @@ from gaia.mcp.supervision.maintenance import Maintenance
 from gaia.mcp.supervision.pin import Pin
 from gaia.mcp.supervision.server_lifecycle import ServerLifecycle
 from gaia.mcp.supervision.spare import OnReplaced
-from gaia.mcp.supervision.status import CallStatistics
 from gaia.runtime import log
 from gaia.runtime.deadlines import deadlines_of
 from gaia.runtime.event_loop import EventLoop, Task, run_all
@@ -252,7 +251,8 @@ class Supervisor:
         """A way to the present process alone; a server at rest is started. Raises NotConnected, ServerUnavailable."""
         if self.call_queue.ready is None:
             self.wake()
-        return Pin(self.call_queue, self.condition.status(CallStatistics(), 0).placement)
+        generation = self.condition.current
+        return Pin(self.call_queue, lambda: None if generation is None else generation.placement)
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification if the server is ready; otherwise do nothing."""

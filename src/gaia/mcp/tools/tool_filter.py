@@ -36,8 +36,8 @@ class ToolFilter:
 
     def __post_init__(self) -> None:
         if self.allow is not None:
-            object.__setattr__(self, "allow", _patterns("allow", self.allow))
-        object.__setattr__(self, "deny", _patterns("deny", self.deny))
+            object.__setattr__(self, "allow", _patterns(self.keys[0], self.allow))
+        object.__setattr__(self, "deny", _patterns(self.keys[1], self.deny))
 
     def allows(self, server: str, tool: str) -> bool:
         """Whether `tool` (its own name) of `server` may be listed and called."""

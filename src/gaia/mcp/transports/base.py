@@ -37,18 +37,14 @@ class PlacementStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the machine."""
     node_id: str | None = None
     """The engine's name for the machine."""
-    id: str | None = None
+    id: str
     """The engine's name for the host: a process id, an actor's id, a pod's name."""
-    actor: str | None = None
-    """The cluster's name for the actor that hosts the server."""
     host_pid: int
     """The host's process on that machine."""
     pid: int | None = None
     """The server's process on that machine; None while there is none."""
     restarts: int = 0
     """How many times the host has restarted the server."""
-    hosts: int = 1
-    """The number of hosts that the server has had, this one included."""
 
 
 class MCPTransport(ABC):

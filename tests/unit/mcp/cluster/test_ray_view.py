@@ -1,9 +1,9 @@
 from typing import Any
 
+import msgspec
 import pytest
 
 from gaia.mcp.cluster.report import HostReport
-from gaia.mcp.cluster.wire import encode
 from gaia.mcp.errors import StartFailed
 
 ray = pytest.importorskip("ray", reason="Ray is not installed, or has no wheel for this Python")
@@ -39,7 +39,7 @@ class FakeActor:
 @pytest.fixture
 def view(monkeypatch: pytest.MonkeyPatch) -> ray_view.RayView:
     """A program that has joined a cluster with two actors of ours, and one of others."""
-    actors = {"browser#1": FakeActor("aa", encode(REPORT)), "late#shared": FakeActor("bb", None)}
+    actors = {"browser#1": FakeActor("aa", msgspec.msgpack.encode(REPORT)), "late#shared": FakeActor("bb", None)}
     named = [{"name": name, "namespace": "gaia-mcp"} for name in (*actors, "gone#1")]
 
     def get_actor(name: str, namespace: str) -> FakeActor:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gaia.mcp.config.entry_errors import limits, similar_key
-from gaia.mcp.config.placement import Placement, Replicas
+from gaia.mcp.config.placement import Placement
 from gaia.mcp.config.server_config import ServerConfig, remarks_on_keys, require_servers, unknown_keys
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.supervision.context import RecyclingLimits
@@ -441,23 +441,17 @@ class TestKeys:
             resources={"browser": 1},
             numCpus=0.5,
             memory="2G",
-            replicas={"min": 1, "max": 8, "targetInFlight": 2},
             strategy="spread",
-            stateless=True,
             runtimeEnv={"pip": ["playwright"]},
             address="head:6379",
-            maxPending=8,
         ).placement
         assert placement == Placement(
             resources={"browser": 1},
             num_cpus=0.5,
             memory="2G",
-            replicas=Replicas(min=1, max=8, target_in_flight=2),
             strategy="spread",
-            stateless=True,
             runtime_env={"pip": ["playwright"]},
             address="head:6379",
-            max_pending=8,
         )
 
     def test_those_of_a_shared_server(self) -> None:
@@ -467,7 +461,6 @@ class TestKeys:
     @pytest.mark.parametrize(
         ("keys", "problem"),
         [
-            ({"lifetime": "detached", "replicas": 2, "stateless": True}, "replicas"),
             ({"name": "team-browser"}, "name"),
             ({"engine": "slurm"}, "placement.engine"),
             ({"engine": "process", "runtimeEnv": {}}, 'runtimeEnv: means nothing for "engine": "process"; remove it'),
@@ -481,20 +474,14 @@ class TestKeys:
                 "placement: the key 'resource' means nothing here; did you mean 'resources'?",
             ),
             ({"colour": 1}, "expected some of engine, resources, numCpus, memory"),
-            ({"replicas": {"target": 1}}, "placement.replicas: the key 'target' means nothing here"),
+            ({"replicas": {"min": 1}}, 'placement.replicas: moved: give "replicas": N and "stateless": true beside'),
+            ({"stateless": True}, "placement.stateless: moved"),
+            ({"maxPending": 8}, "placement.maxPending: moved"),
             ({"resources": {"browser": -1}}, "browser: expected an amount from 0 upwards"),
             ({"resources": {"CPU": 1}}, 'give it as "numCpus"'),
             ({"resources": {"memory": 1}}, 'give it as "memory"'),
             ({"numCpus": -1}, "numCpus: expected an amount"),
             ({"memory": "2 GB of it"}, "memory: expected bytes, or a size"),
-            ({"replicas": 0}, "replicas: must be from 1"),
-            ({"replicas": 3}, '"stateless": true'),
-            ({"replicas": {"min": 3, "max": 2}, "stateless": True}, "placement.replicas.min: expected 1 <= min <= max"),
-            (
-                {"replicas": {"max": 2, "targetInFlight": 0}, "stateless": True},
-                "placement.replicas.targetInFlight: must be 1",
-            ),
-            ({"maxPending": 0}, "maxPending: must be from 1"),
             ({"address": " "}, "address: is empty"),
         ],
     )
@@ -503,6 +490,13 @@ class TestKeys:
             configured(**keys)
         assert problem in raised.value.message
         assert "'it'" in raised.value.message
+
+    @pytest.mark.parametrize(
+        "keys", [{"standby": True}, {"replicas": 2, "stateless": True}, {"maxCalls": 5}, {"maxMemory": "1G"}]
+    )
+    def test_a_shared_server_has_one_process(self, keys: dict[str, object]) -> None:
+        with pytest.raises(ConfigError, match='programs share the one process of a server with "lifetime": "detached"'):
+            ServerConfig.from_dict("it", {"command": "server", "placement": {"lifetime": "detached"}, **keys})
 
     def test_only_a_command_can_be_placed(self) -> None:
         with pytest.raises(ConfigError, match="placement: only for a server with a command"):

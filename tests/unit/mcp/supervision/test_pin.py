@@ -12,6 +12,7 @@ from gaia.mcp.requests.exchange import RequestExchange
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.pin import Pin
+from gaia.mcp.transports.base import PlacementStatus
 from gaia.runtime.clock import SystemClock
 from tests.fake_transport import FakeChannel
 from tests.supervised import SessionOf, Supervised, made, restart
@@ -93,6 +94,27 @@ def test_a_call_of_a_lost_process_is_never_repeated(server: Supervised) -> None:
         made(SessionOf(pin, SystemClock(), 30.0), ECHO)  # type: ignore[arg-type,type-var]
     assert error.value.delivery == "not_sent"
     assert second.requests("tools/call") == []
+
+
+def test_it_is_lost_when_the_server_of_a_gateway_has_crashed(server: Supervised) -> None:
+    pin, first = server.supervisor.pin(), server.transport.channel(1)
+    pin.ready.reads_failures = True
+    call = submitted(pin)
+    failure = {"isError": True, "_meta": {"gaia.mcp/failure": {"errorType": "server_crashed", "delivery": "unknown"}}}
+    first.answer(first.wait_for("tools/call"), {"content": [{"type": "text", "text": "lost"}], **failure})
+    assert (call.error is not None and call.error.error_type) == "server_crashed"
+    assert pin.is_lost
+    late = submitted(pin)
+    assert isinstance(late.error, SessionLost)
+    assert late.error.delivery == "not_sent"
+
+
+def test_it_is_lost_when_its_host_has_restarted_the_server(server: Supervised) -> None:
+    places = [PlacementStatus(node="far", id="1", host_pid=1, restarts=restarts) for restarts in (0, 0, 1)]
+    pin = Pin(server.supervisor.call_queue, lambda: places[0])
+    assert not pin.is_lost
+    del places[:2]
+    assert pin.is_lost
 
 
 def test_a_call_that_was_not_written_was_not_sent(server: Supervised) -> None:

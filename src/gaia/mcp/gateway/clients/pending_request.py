@@ -233,6 +233,8 @@ class PendingRequest:
 
 
 def _is_for_servers(key: str) -> bool:
+    if key.startswith(META):
+        return False
     folded = key.casefold()
     is_own = folded in _OWN_META or folded.startswith(META)
     return not is_own and (key == folded or folded not in _TRACE_META)

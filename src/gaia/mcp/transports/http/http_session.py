@@ -24,6 +24,7 @@ _REVISION = "MCP-Protocol-Version"
 
 _MAX_SESSION_ID = 4096
 
+_NO_HEADERS: Mapping[str, str] = {}
 _POST_HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
 
@@ -47,8 +48,8 @@ class HttpSession:
 
     clock: RemoteClock = dataclasses.field(default_factory=RemoteClock, init=False, repr=False)
     """The server's clock, if the server is a gateway."""
-    _post_headers: tuple[NegotiatedProtocol | None, str | None, dict[str, str]] = dataclasses.field(
-        default=(None, None, {}), init=False, repr=False
+    _post_headers: tuple[NegotiatedProtocol | None, str | None, Mapping[str, str], dict[str, str]] = dataclasses.field(
+        default=(None, None, {}, {}), init=False, repr=False
     )
 
     def begin(self, identifier: str | None) -> None:
@@ -68,11 +69,12 @@ class HttpSession:
     def post_headers(self, item: Outgoing, negotiated: NegotiatedProtocol) -> Mapping[str, str]:
         stateless = is_stateless(negotiated)
         identifier = None if stateless or item.method == "initialize" else self.id
-        known, known_id, headers = self._post_headers
-        if known is not negotiated or known_id != identifier:
-            headers = _given({**_POST_HEADERS, _REVISION: negotiated.revision, SESSION_ID: identifier})
-            self._post_headers = (negotiated, identifier, headers)
-        return headers | self.request_headers.of(item.method, item.params) if stateless else headers
+        named = self.request_headers.of(item.method, item.params) if stateless else _NO_HEADERS
+        known, known_id, known_named, headers = self._post_headers
+        if known is not negotiated or known_id != identifier or known_named is not named:
+            headers = _given({**_POST_HEADERS, _REVISION: negotiated.revision, SESSION_ID: identifier, **named})
+            self._post_headers = (negotiated, identifier, named, headers)
+        return headers
 
     def stream_headers(self, last_event_id: str | None) -> dict[str, str]:
         known = {_REVISION: self.negotiated.revision, SESSION_ID: self.id, "Last-Event-ID": last_event_id}
