@@ -20,6 +20,7 @@ class Lines:
     """One client. Belongs to the test's event loop."""
 
     def __init__(self, gateway: Gateway, *, stateless: bool) -> None:
+        self.gateway = gateway
         self.client: LineClient = gateway.line_client(self._took)
         self.told: list[dict[str, Any]] = []
         """Notifications and requests of the gateway."""

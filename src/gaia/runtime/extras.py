@@ -31,6 +31,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
         "serve": ("mcp>=2.3,<3", *_SERVING),
         "dashboard": (*_SERVING, _SDK),
+        "redis": ("redis>=5",),
         "ray": (
             "ray>=2.50,<3",
             "cryptography>=42",

@@ -22,6 +22,7 @@ from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.clients_file import ClientsFile, read_clients_file
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
+from gaia.mcp.gateway.access.shared_limits import SharedLimits
 from gaia.mcp.gateway.clients.sessions import Session, Sessions
 from gaia.mcp.gateway.front.asgi import serve_request
 from gaia.mcp.gateway.front.endpoint import PATH, Endpoint
@@ -119,6 +120,7 @@ class Gateway:
             clients = read_clients_file(Path(clients))
         self._clients = clients
         self._patterns = None if clients is None else PatternCheck(clients)
+        self._shared = None if clients is None or clients.shared is None else SharedLimits(clients.shared)
         self._audit_path = None if audit is None else Path(audit)
         self._audit_file: AuditFile | None = None
         self.access: Access | None = None
@@ -148,6 +150,9 @@ class Gateway:
             self.access = Access(self._clients, self._loop)
             self.endpoint.access = self.access
             checks.limits = self.access.limits
+            if self._shared is not None:
+                checks.limits.share(self._shared)
+                self._shared.start()
             checks.shares.settings = self._clients.limits
         self.open_audit()
         if self._audit_file is not None:
@@ -170,6 +175,8 @@ class Gateway:
         self._servers.stop()
         if self._stopping is not None:
             await self._stopping
+        if self._shared is not None:
+            await self._shared.stop()
         if self.access is not None:
             self.access.close()
         if (audit := self._servers.checks.audit) is not None:

@@ -72,6 +72,7 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     limits: GatewayLimits = msgspec.field(default_factory=GatewayLimits)
     resource: str | None = None
     anonymous: str | None = None
+    shared: str | None = None
 
 
 _KEYS = [
@@ -92,6 +93,8 @@ class ClientsFile:
     """The URL of the gateway's ``/mcp`` as clients know it. Required if there are issuers."""
     anonymous: Profile | None = None
     """The profile of requests without a token; None refuses them."""
+    shared: str | None = field(default=None, repr=False)
+    """The URL of the Redis in which several gateways count limits together; it may contain a password."""
 
 
 def read_clients_file(file: Path) -> ClientsFile:
@@ -185,6 +188,9 @@ def _checked(file: Path, content: dict[str, Any]) -> ClientsFile:
         json_file.broken(
             file, "resource: missing; with issuers, give the URL under which clients reach this gateway's /mcp"
         )
+    if document.shared is not None and not re.match("(rediss?|unix)://", document.shared):
+        # It may contain a password.
+        json_file.broken(file, "shared: not a URL such as redis://host:6379/0")
     anonymous = None if document.anonymous is None else profiles[document.anonymous]
     if document.clients is None and document.issuers is None and anonymous is None:
         # A file with profiles and limits only: everybody may do everything. Empty `clients` or `issuers` let nobody in.
@@ -196,6 +202,7 @@ def _checked(file: Path, content: dict[str, Any]) -> ClientsFile:
         limits=document.limits,
         resource=None if document.resource is None else document.resource.rstrip("/"),
         anonymous=anonymous,
+        shared=document.shared,
     )
 
 

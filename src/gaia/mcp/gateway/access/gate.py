@@ -32,13 +32,28 @@ class Lane(Protocol):
     @property
     def client(self) -> str: ...
 
+    calls: deque[Any]
     parked_at: Gate | None
+
+
+class Leased(Protocol):
+    """What this gateway has of a limit that several gateways share."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether it decides in place of the gate's own counts."""
+
+    def may_enter(self) -> bool: ...
+
+    def enter(self) -> None: ...
+
+    def left(self) -> None: ...
 
 
 class Gate:
     """A bound on concurrent calls, a token bucket, or both. Clients whose calls wait take turns."""
 
-    __slots__ = ("_bucket", "group", "limit", "name", "running", "timer", "waiting")
+    __slots__ = ("_bucket", "group", "leased", "limit", "name", "running", "timer", "waiting")
 
     def __init__(self, name: str, limit: Limit, now: float, group: str | None = None) -> None:
         self.name = name
@@ -49,6 +64,7 @@ class Gate:
         """The lanes of each client with waiting calls. The first client has the next turn."""
         self.timer: Timer | None = None
         """Fires when the next token is available, while lanes wait for it."""
+        self.leased: Leased | None = None
         self._bucket: TokenBucket | None = None
         self.change(limit, now)
 
@@ -64,8 +80,10 @@ class Gate:
             self._bucket.change(burst, limit.per_second, now)
 
     def delay(self, now: float) -> float | None:
-        """Seconds until a call may pass: 0 for now, None if another call has to end first."""
-        limit = self.limit
+        """Seconds until a call may pass: 0 for now, None if another call has to end, or a lease to come."""
+        limit, leased = self.limit, self.leased
+        if leased is not None and leased.decides:
+            return 0.0 if leased.may_enter() else None
         if limit.concurrent is not None and self.running >= limit.concurrent:
             return None
         return 0.0 if self._bucket is None else self._bucket.delay(now)
@@ -74,6 +92,13 @@ class Gate:
         self.running += 1
         if self._bucket is not None:
             self._bucket.take()
+        if self.leased is not None:
+            self.leased.enter()
+
+    def leave(self) -> None:
+        self.running -= 1
+        if self.leased is not None:
+            self.leased.left()
 
     def is_idle(self, now: float) -> bool:
         return not self.running and not self.waiting and (self._bucket is None or self._bucket.is_full(now))

@@ -18,6 +18,7 @@ from gaia.mcp.errors import InvalidResponse, MCPError, Overloaded
 from gaia.mcp.gateway.access.gate import Circuit, CircuitOpen, Gate, Scheduler, Timer
 from gaia.mcp.gateway.access.principal import Principal, metric_name
 from gaia.mcp.gateway.access.settings import ClientLimits, GatewayLimits, Limit
+from gaia.mcp.gateway.access.shared_limits import SharedLimits
 from gaia.mcp.tools.tool_filter import ToolFilter
 
 _MAX_PLANS = 4096
@@ -88,6 +89,7 @@ class Limits:
         self._waiting: Counter[str] = Counter()
         self._moving: dict[Admission, None] = {}
         """Calls that waited when `change` was called and are not handled yet."""
+        self._shared: SharedLimits | None = None
         self._to_open: deque[Gate] = deque()
         self._is_opening = False
 
@@ -110,6 +112,21 @@ class Limits:
         admission = Admission(self, (principal, server, tool), go, refuse, now)
         self._enter(admission, now)
         return admission
+
+    def share(self, shared: SharedLimits) -> None:
+        """Count together with other gateways. Called before the first call."""
+
+        def reopen(gate: Gate) -> None:
+            if gate.waiting:
+                self._to_open.append(gate)
+                self._open()
+
+        self._shared, shared.reopen = shared, reopen
+
+    @property
+    def is_shared(self) -> bool | None:
+        """Whether the gateways count together now; None if they never do."""
+        return None if self._shared is None else self._shared.is_up
 
     def concern(self, principal: Principal) -> bool:
         settings = self._settings
@@ -233,7 +250,7 @@ class Limits:
         for circuit in plan.circuits:
             circuit.note(failed, trial=circuit in admission._trials, now=self._scheduler.time())
         for gate in plan.gates:
-            gate.running -= 1
+            gate.leave()
             if gate.waiting:
                 self._to_open.append(gate)
         if self._to_open:
@@ -337,6 +354,8 @@ class Limits:
             gate = self._gates.get(key)
             if gate is None:
                 gate = self._gates[key] = Gate(name, limit, now, group)
+                if self._shared is not None:
+                    gate.leased = self._shared.gate(key, gate)
             elif gate.limit != limit:
                 gate.change(limit, now)
             plan.gates.append(gate)

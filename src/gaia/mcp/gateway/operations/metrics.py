@@ -63,6 +63,8 @@ class _Status(Collector):
         waiting = {(group,): figures[1] for group, figures in limits.items()}
         yield _gauges("limit_running", "Calls that a limit has let pass.", running, "limit")
         yield _gauges("limit_waiting", "Calls that a limit keeps waiting.", waiting, "limit")
+        if checks.limits is not None and (is_shared := checks.limits.is_shared) is not None:
+            yield _gauge("limits_shared", "0 while Redis does not answer: limits count here alone.", float(is_shared))
         if (audit := checks.audit) is not None:
             is_failing = float(audit.failure() is not None)
             yield _gauge("audit_failing", "1 while calls are refused: lines cannot be written.", is_failing)
