@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -113,6 +114,19 @@ def strands(manager: Any, **selection: Any) -> Step:
     async def step() -> Any:
         plugin._update(agent)
         return {name: tool.tool_spec for name, tool in agent.tool_registry.registry.items()}
+
+    return step
+
+
+async def strands_own(argv: list[str], stack: AsyncExitStack) -> Step:
+    from mcp import StdioServerParameters, stdio_client
+    from strands.tools.mcp import MCPClient
+
+    command = StdioServerParameters(command=argv[0], args=argv[1:], env={"PYTHONPATH": os.environ["PYTHONPATH"]})
+    client = stack.enter_context(MCPClient(lambda: stdio_client(command)))
+
+    async def step() -> Any:
+        return client.list_tools_sync()
 
     return step
 

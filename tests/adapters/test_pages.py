@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.adapters.step_page import HEAD, TITLES
 from tests.code_blocks.blocks import blocks_of
 from tests.code_blocks.commands import commands
 from tests.code_blocks.reader import Reader
@@ -29,3 +30,14 @@ def test_every_code_block_of_the_page_works(name: str, path_of_commands: Path, t
         pytest.skip(f"not installed: {', '.join(missing)}")
 
     Reader(tmp_path, path_of_commands).follow(blocks)
+
+
+def test_no_step_takes_longer_than_with_the_frameworks_own_client() -> None:
+    """The table of `step_page`, in milliseconds."""
+    page = (ROOT / "docs" / "adapters" / "index.md").read_text(encoding="utf-8")
+    table = page.split(HEAD, 1)[1].split("\n\n", 1)[0].strip().splitlines()[1:]
+    rows = {cells[1]: cells[2:-1] for line in table if (cells := [cell.strip() for cell in line.split("|")])}
+
+    assert list(rows) == list(TITLES.values())
+    for framework, (own, _first, further, _agents) in rows.items():
+        assert float(further.removesuffix(" ms")) <= float(own.removesuffix(" ms") or 0.25), framework

@@ -28,7 +28,7 @@ class MCPToolsMiddleware(AgentMiddleware):
         With `instructions`, those of the servers follow the system prompt. A model obeys them, so trust these servers.
         """
         super().__init__()
-        self._selection = ToolSelection.of(manager, **selection)
+        self._selection = ToolSelection.shared(manager, **selection)
         self._instructions = instructions
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:

@@ -31,7 +31,7 @@ class MCPToolRetriever(ObjectRetriever[FunctionTool]):
 
     def __init__(self, manager: Manager, **selection: Unpack[SelectionKeywords]) -> None:
         """`selection` says which tools; see `ToolSelection`."""
-        self._selection = ToolSelection.of(manager, **selection)
+        self._selection = ToolSelection.shared(manager, **selection)
 
     def retrieve(self, str_or_query_bundle: Any) -> list[FunctionTool]:  # noqa: ARG002 - the query chooses nothing
         return llama_index_tools(self._selection)

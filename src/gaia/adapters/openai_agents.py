@@ -45,7 +45,7 @@ class MCPManagerAgent(Agent[TContext]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._selection = None if self.mcp_manager is None else ToolSelection.of(self.mcp_manager)
+        self._selection = None if self.mcp_manager is None else ToolSelection.shared(self.mcp_manager)
 
     async def get_mcp_tools(self, run_context: RunContextWrapper[TContext]) -> list[Tool]:
         """The tools of `mcp_servers`, and the present tools of `mcp_manager`."""

@@ -109,6 +109,16 @@ class ToolSelection:
             raise ValueError(f"{', '.join(options)}: give this to the ToolSelection, which has all such options")
         return manager
 
+    @classmethod
+    def shared(cls, manager: Manager, **options: Unpack[SelectionKeywords]) -> ToolSelection:
+        """Like `of`, but the same selection for equal options as long as it is used, so that many agents share it."""
+        new = cls.of(manager, **options)
+        try:
+            return _shared.setdefault((id(new.manager), new._options), new)
+        except TypeError:
+            # A function among the options cannot be hashed.
+            return new
+
     def apart(self) -> ToolSelection:
         """The same selection for one owner: what is `cached` in it may refer to the owner, and ends with it."""
         return ToolSelection(self.manager, **vars(self._options))
@@ -233,6 +243,9 @@ class ToolSelection:
 
         return both
 
+
+_shared: weakref.WeakValueDictionary[tuple[int, _Options], ToolSelection] = weakref.WeakValueDictionary()
+"""By the identity of the manager, which the selection keeps alive, and the options."""
 
 Manager: TypeAlias = MCPClientManager | AsyncMCPClientManager | ToolSelection
 """What an adapter takes."""

@@ -52,7 +52,7 @@ class MCPManagerPlugin(Plugin):
         A call that needs approval interrupts the agent. The response to the interrupt is True if it may be made.
         """
         super().__init__()
-        self._selection = ToolSelection.of(manager, **selection)
+        self._selection = ToolSelection.shared(manager, **selection)
 
     def init_agent(self, agent: Agent) -> None:
         """Register the tools, and update them before each call of the model. For Strands."""

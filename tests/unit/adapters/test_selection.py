@@ -168,6 +168,19 @@ class TestDefinitions:
         assert selection.cached(make) == 3
         assert made == [["look_up", "delete"]] * 2 + [[]]
 
+    def test_agents_with_equal_options_share_a_selection_for_as_long_as_one_uses_it(
+        self, manager: MCPClientManager
+    ) -> None:
+        first = ToolSelection.shared(manager, tools=["look_*"])
+
+        assert ToolSelection.shared(manager, tools=["look_*"]) is first
+        assert ToolSelection.shared(manager, tools=["delete"]) is not first
+        assert ToolSelection.shared(first) is first
+        forgotten = weakref.ref(first)
+        del first
+        gc.collect()
+        assert forgotten() is None
+
     def test_each_tool_is_made_once_and_forgotten_with_it(self) -> None:
         class Made:
             pass
