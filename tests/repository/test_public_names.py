@@ -117,7 +117,7 @@ PUBLIC_NAMES = {
         "parts_for_model",
         "text_for_model",
     },
-    "gaia.adapters.selection": {"Approve", "Manager", "SelectionKeywords", "ToolSelection", "once_per_tool"},
+    "gaia.adapters.selection": {"Approve", "Manager", "ToolSelection", "once_per_tool"},
     "gaia.dashboard": {"Dashboard"},
     "gaia.mcp.gateway": {"Gateway"},
     "gaia.testing": {

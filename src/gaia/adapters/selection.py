@@ -20,7 +20,7 @@ from gaia.mcp import MCPClientManager, MCPTool, ToolDenied, ToolFilter, ToolResu
 from gaia.mcp.aio import AsyncMCPClientManager
 from gaia.runtime.signatures import spells_out
 
-__all__ = ["Approve", "Manager", "SelectionKeywords", "ToolSelection", "once_per_tool"]
+__all__ = ["Approve", "Manager", "ToolSelection", "once_per_tool"]
 
 T = TypeVar("T")
 
