@@ -301,7 +301,7 @@ def _heads() -> strategies.SearchStrategy[list[tuple[bytes, bytes]]]:
     return strategies.lists(header | length | long, max_size=6) | changed | strategies.permutations(usual)
 
 
-def test_the_guard_is_not_asked_again_because_of_another_deadline() -> None:
+async def test_the_guard_is_not_asked_again_because_of_another_deadline() -> None:
     guard = Mock(spec=Guard)
     guard.refusal.return_value = None
     config = uvicorn.Config(usual, log_config=None)

@@ -126,9 +126,15 @@ def fragment(raw: msgspec.Raw) -> orjson.Fragment:
     return orjson.Fragment(encoded)
 
 
-def encode_response(identifier: RequestId | None, result: bytes) -> bytes:
-    # A single step, because results may be long and each `+` would copy them.
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encoder.encode(identifier), result)
+def encode_response(identifier: RequestId | None, result: bytes, members: bytes = b"") -> bytes:
+    """A response with a result, into which `members` are inserted, see `with_members`."""
+    # A single step, because results may be long and each `+` and each slice would copy them.
+    rest: bytes | memoryview = result
+    if members and result[:2] == b'{"':
+        members, rest = b"{%b," % members, memoryview(result)[1:]
+    elif members:
+        members, rest = b"", with_members(result, members)
+    return b"".join((b'{"jsonrpc":"2.0","id":', _encoder.encode(identifier), b',"result":', members, rest, b"}"))
 
 
 def encode_error(identifier: RequestId | None, code: int, message: str, data: Any = None) -> bytes:
@@ -149,11 +155,12 @@ def encode_request(identifier: RequestId, method: str, params: Mapping[str, Any]
     return _encoder.encode({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params})
 
 
-def stateless_result(result: bytes) -> bytes:
-    """A server's result for the stateless era: ``resultType`` is "complete" if the server gave none."""
-    if may_have(result, b'"resultType"') and "resultType" in _members.decode(result):
-        return result
-    return with_members(result, b'"resultType":"complete"')
+COMPLETE = b'"resultType":"complete"'
+"""The member of a result of the stateless era if its server gave none."""
+
+
+def has_result_type(result: bytes) -> bool:
+    return may_have(result, b'"resultType"') and "resultType" in _members.decode(result)
 
 
 def cacheable_result(result: bytes) -> bytes:

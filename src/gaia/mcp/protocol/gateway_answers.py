@@ -31,11 +31,20 @@ class _Envelope(msgspec.Struct):
 
 class ResultFacts(msgspec.Struct, frozen=True):
     # Any: a server may put any value there.
-    result_type: Any = msgspec.field(default="complete", name="resultType")
+    given_type: Any = msgspec.field(default=msgspec.UNSET, name="resultType")
     is_error: Any = msgspec.field(default=False, name="isError")
+
+    @property
+    def has_type(self) -> bool:
+        return self.given_type is not msgspec.UNSET
+
+    @property
+    def result_type(self) -> Any:
+        return self.given_type if self.has_type else "complete"
 
 
 NO_FACTS = ResultFacts()
+_UNKNOWN_FACTS = ResultFacts(given_type="complete")
 
 _LONG = 8 * 1024
 """Bytes."""
@@ -70,7 +79,7 @@ def facts_of(result: bytes) -> ResultFacts:
         return _facts.decode(result)
     except (msgspec.MsgspecError, RecursionError):
         # The result is nested deeper than this thread's stack allows.
-        return NO_FACTS
+        return _UNKNOWN_FACTS
 
 
 def result_bytes(result: dict[str, Any]) -> bytes:

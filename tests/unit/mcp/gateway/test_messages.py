@@ -7,16 +7,17 @@ import orjson
 import pytest
 
 from gaia.mcp.gateway.messages import (
+    COMPLETE,
     RequestRefused,
     cacheable_result,
     decode_message,
     encode_error,
     encode_response,
     fragment,
+    has_result_type,
     is_wanted,
     may_have,
     member,
-    stateless_result,
     with_members,
 )
 from gaia.mcp.protocol.messages import INVALID_PARAMS
@@ -73,7 +74,8 @@ def test_what_is_passed_on_has_no_line_ends() -> None:
     ],
 )
 def test_results_of_the_stateless_era_have_a_type(result: bytes, expected: object) -> None:
-    assert json.loads(stateless_result(result)) == expected
+    members = b"" if has_result_type(result) else COMPLETE
+    assert json.loads(encode_response(1, result, members))["result"] == expected
 
 
 def test_a_result_that_does_not_say_how_long_it_may_be_kept_may_not() -> None:

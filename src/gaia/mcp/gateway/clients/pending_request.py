@@ -11,6 +11,7 @@ from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.clients.sessions import Session
 from gaia.mcp.gateway.instances.handles import HANDLE_KEY, ClientOwner, Handle, UnknownHandle, owner_of_session
 from gaia.mcp.gateway.messages import (
+    COMPLETE,
     META,
     Params,
     RequestRefused,
@@ -18,9 +19,9 @@ from gaia.mcp.gateway.messages import (
     encode_notification,
     encode_response,
     fragment,
+    has_result_type,
     is_wanted,
     member,
-    stateless_result,
 )
 from gaia.mcp.gateway.upstream.rounds import Answer
 from gaia.mcp.gateway.views.upstream_servers import UpstreamServer
@@ -138,10 +139,14 @@ class PendingRequest:
 
     # The end of the request.
 
-    def succeed(self, result: bytes) -> None:
-        """Answer with a result, a JSON object. In the stateless era, a missing ``resultType`` is added."""
+    def succeed(self, result: bytes, *, has_type: bool | None = None) -> None:
+        """Answer with a result, a JSON object. In the stateless era, a missing ``resultType`` is added.
+
+        `has_type` says whether it is there; None: look for it.
+        """
         if self._ends():
-            self.reply.answer(encode_response(self.id, stateless_result(result) if self.is_stateless else result), 200)
+            lacks = self.is_stateless and not (has_result_type(result) if has_type is None else has_type)
+            self.reply.answer(encode_response(self.id, result, COMPLETE if lacks else b""), 200)
 
     def fail(self, code: int, message: str, data: Any = None, *, status: int = 200) -> None:
         if self._ends():

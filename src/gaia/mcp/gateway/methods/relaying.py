@@ -209,7 +209,7 @@ class _PassedRequest:
         if relayed.error is None:
             result = relayed.result if self.handle is None else with_handle(relayed.result, self.handle)
             is_kept = request.is_stateless and request.method == "resources/read"
-            request.succeed(cacheable_result(result) if is_kept else result)
+            request.succeed(cacheable_result(result) if is_kept else result, has_type=relayed.has_type)
         elif self.failed is not None:
             self.failed(relayed.error)
         else:

@@ -166,7 +166,8 @@ class RelayedCall(SubmittedRequest):
         if error is None and exchange.facts.result_type == "input_required" and self.client.is_stateless:
             # The client would trust such a result, and answer questions that the gateway has not checked.
             error = InvalidResponse(f"{self._method}: the server requires input, which its revision has not")
-        self._end(Relayed(b"" if error is not None else result, error, exchange.facts.is_error is True))
+        facts = exchange.facts
+        self._end(Relayed(b"" if error is not None else result, error, facts.is_error is True, facts.has_type))
 
     def _end(self, relayed: Relayed) -> None:
         if self._is_over:

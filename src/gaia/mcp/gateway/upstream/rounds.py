@@ -39,6 +39,8 @@ class Relayed(msgspec.Struct, frozen=True):
     result: bytes = b""
     error: MCPError | None = None
     is_error: bool = False
+    has_type: bool | None = None
+    """Whether the result has a ``resultType``; None if that is unknown."""
 
     @property
     def outcome(self) -> str:
