@@ -22,7 +22,7 @@ from pathlib import Path
 from gaia.mcp.config.placement import Placement
 from gaia.mcp.errors import ConfigError, StartFailed
 from gaia.mcp.placement.engine import Address, Launch, PlacedServer, Ready
-from gaia.mcp.placement.process_engine import HostProcess
+from gaia.mcp.placement.host_process import HostProcess
 
 _MODULE = "gaia.mcp.gateway.host"
 _OPTIONS = (
@@ -117,7 +117,7 @@ class _SshHost:
     def wait(self, timeout: float) -> Address:
         deadline = time.monotonic() + timeout
         try:
-            self._ready = ready = self._process.wait(timeout)
+            self._ready = ready = self._process.ready(timeout)
             port = self._forward(ready.port, deadline)
         except StartFailed as error:
             self.stop(0.0)
