@@ -53,7 +53,7 @@ def demo(
     """
     tours: Callable[[], Generator[Step | str, None, None]] = _tour
     if ray:
-        from gaia.cli.demo_cluster import cluster_tour
+        from gaia.cli.demo_ray import cluster_tour
         from gaia.runtime.extras import missing
 
         if (absent := missing("ray", "ray")) is not None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, BadParameter, Option
 
 from gaia.cli import terminal, time_limit
-from gaia.cli.cluster import RayOption, list_placed
 from gaia.cli.descriptions import tool_details, tool_sections
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import server_table
@@ -51,26 +50,28 @@ def list_servers(
         float, Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="How long to wait for the servers.")
     ] = 5.0,
     token: TokenOption = None,
-    ray: RayOption = None,
+    placed: Annotated[bool, Option("--placed", help="The servers that all programs have placed elsewhere.")] = False,
 ) -> None:
     """List the configured servers: state, number of tools, and the file each comes from.
 
     All are started at once to see how they are, and stopped again; disabled ones are not. A server that is not ready
     within five seconds (--timeout) is shown as starting. The exit status says nothing about the servers: it is 0 if
     there is a list. With the URL of a gateway, the list is about its servers, and none is started;
-    with --ray about the servers that all programs have placed on that cluster.
+    with --placed about the servers that programs have placed by the engines of the configured ones.
 
     Examples:
       gaia mcp list
       gaia mcp list --no-connect --json
       gaia mcp list http://127.0.0.1:8765/mcp
-      gaia mcp list --ray 10.0.0.1:6379
+      gaia mcp list --placed
     """
     limit = timeout if "timeout" in options.given else None
-    if ray is not None:
+    if placed:
         if url is not None:
-            raise BadParameter("it is about a cluster, and a URL about a gateway", param_hint="--ray")
-        list_placed(ray, options)
+            raise BadParameter("it is about engines, and a URL about a gateway", param_hint="--placed")
+        from gaia.cli.placement import list_placed
+
+        list_placed(options)
     elif url is not None:
         rows = rows_of(fetch_status(url, token, limit))
         if rows or options.json:

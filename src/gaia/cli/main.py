@@ -60,7 +60,7 @@ class McpGroup(LazyGroup):
         "enable": "gaia.cli.configuring:enable",
         "disable": "gaia.cli.configuring:disable",
         "list": "gaia.cli.listing:list_servers",
-        "placement": "gaia.cli.cluster:placement",
+        "placement": "gaia.cli.placement:placement",
         "tools": "gaia.cli.listing:list_tools",
         "call": "gaia.cli.calling:call",
         "resources": "gaia.cli.calling:list_resources",

@@ -5,7 +5,7 @@ or running one of its modules, loads no client.
 
 - `client`, `tools`, `config`: the client, its tools, and its configuration.
 - `requests`, `protocol`, `rpc`, `transports`: a request's life, messages, calls under way, and connections to servers.
-- `supervision`: starting, watching and restarting servers. `cluster`: servers that run on a cluster.
+- `supervision`: starting, watching and restarting servers. `placement`: servers on other machines.
 - `aio`: the same client for asyncio. `authorization`: logins. `observation`: spans.
 - `gateway`, `server`, `doctor`: many servers behind one endpoint, an agent as a server, and diagnosis.
 

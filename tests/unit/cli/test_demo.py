@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from gaia.cli import bench, demo, demo_cluster
+from gaia.cli import bench, demo, demo_ray
 from gaia.cli.bench import raw_pipe
 from gaia.cli.rendering import Step
 from tests.unit.cli.fixture_types import Invoke, Json, Told
@@ -151,7 +151,7 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, refused
 def test_what_takes_time_is_announced_to_people(monkeypatch: pytest.MonkeyPatch, invoke: Invoke) -> None:
     tour = ["Starting …", Step("cluster", True, ["Start"], {}), Step("stop", False, ["Stop"], {})]
     monkeypatch.setattr("gaia.runtime.extras.missing", lambda *_: None)
-    monkeypatch.setattr(demo_cluster, "cluster_tour", lambda: (one for one in tour))
+    monkeypatch.setattr(demo_ray, "cluster_tour", lambda: (one for one in tour))
     shown = invoke("demo", "--ray")
     assert (shown.exit_code, shown.stdout.splitlines()) == (
         1,

@@ -5,8 +5,8 @@
 diagnosis = diagnose("time", {"command": "uvx", "args": ["mcp-server-time"]}, on_check=print) ```
 
 `examination` has the order of the checks. `programs` checks the command and the sandbox, `endpoint` the network path to
-a URL, `cluster` the nodes for a placed server. `inspection` starts the server once and judges the results. `diagnosis`
-has the verdicts and the remedies in words.
+a URL, `placement` the engine of a placed server. `inspection` starts the server once and judges the results.
+`diagnosis` has the verdicts and the remedies in words.
 
 Invariants: every check of a kind of server appears once, in order; checks after a failed one are skipped. No check
 raises for a broken server. The server is stopped at the end. Nothing is approved, and no tool is called.

@@ -13,16 +13,16 @@ import msgspec
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.config.config_variables import expand
 from gaia.mcp.config.server_config import ServerConfig, remarks_on_keys, without_name
-from gaia.mcp.doctor.cluster import check_cluster
 from gaia.mcp.doctor.diagnosis import Check, Diagnosis, Verdict, failed, ok, skipped, warned
 from gaia.mcp.doctor.endpoint import check_endpoint
 from gaia.mcp.doctor.inspection import Inspection, colliding, inspect_server, judge, names_of
+from gaia.mcp.doctor.placement import check_placement
 from gaia.mcp.doctor.programs import check_program, check_sandbox
 from gaia.mcp.errors import ConfigError
 
 _TALK = ("handshake", "tools", "schemas", "names", "latency")
 COMMAND_CHECKS = ("config", "command", "versions", "start", "output", *_TALK)
-PLACED_CHECKS = ("config", "cluster", "nodes", "place", *_TALK)
+PLACED_CHECKS = ("config", "placement", *_TALK)
 URL_CHECKS = ("config", "address", "connection", "http", *_TALK)
 
 NOT_REACHED = "not reached"
@@ -136,7 +136,7 @@ class _Examination:
 def _preparations(name: str, config: Mapping[str, Any], server: ServerConfig) -> Iterator[Check]:
     """The checks before this kind of server is started. `server` is expanded."""
     if server.placement is not None:
-        yield from check_cluster(server, server.placement)
+        yield check_placement(server.placement)
     elif server.transport == "stdio":
         yield from check_program(server)
         if server.sandbox_settings is not None:

@@ -1,20 +1,15 @@
 """`diagnose`: which checks there are, what they say, and in which order."""
 
-import platform
 import sys
 import threading
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gaia import __version__
-from gaia.mcp.cluster.report import HostReport, NodeRoom, NodeSoftware, PlacedHost
-from gaia.mcp.config.server_config import ServerConfig
+from gaia.mcp.config.placement import Placement
 from gaia.mcp.doctor import diagnose, diagnose_all
-from gaia.mcp.doctor.cluster import check_cluster
 from gaia.mcp.doctor.diagnosis import (
     Check,
     Diagnosis,
@@ -28,7 +23,7 @@ from gaia.mcp.doctor.diagnosis import (
 )
 from gaia.mcp.doctor.examination import COMMAND_CHECKS, PLACED_CHECKS
 from gaia.mcp.doctor.inspection import Inspection, judge
-from gaia.mcp.errors import StartFailed
+from gaia.mcp.doctor.placement import check_placement
 
 Json = dict[str, Any]
 FaultServer = Callable[..., Json]
@@ -242,13 +237,20 @@ class TestJudge:
         assert self.judged(seen)["latency"].verdict is verdict
 
 
-def test_of_a_placed_server_the_cluster_is_examined(demo_server: Json, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gaia.mcp.doctor.cluster.missing", lambda *_: "ray, which is not installed (extra 'ray')")
-    diagnosis = diagnose("demo", demo_server | {"placement": {"resources": {"browser": 1}}})
+def test_of_a_placed_server_the_engine_is_examined(demo_server: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    diagnosis = diagnose("demo", demo_server | {"placement": {"engine": "ssh", "host": "worker"}})
     assert tuple(verdicts(diagnosis)) == PLACED_CHECKS
-    assert found(diagnosis, "cluster").verdict is Verdict.FAIL
-    assert "extra 'ray'" in found(diagnosis, "cluster").detail
+    assert found(diagnosis, "placement").verdict is Verdict.FAIL
+    assert "needs the command ssh" in found(diagnosis, "placement").detail
+    assert "by hand" in str(found(diagnosis, "placement").remedy)
     assert found(diagnosis, "handshake").verdict is Verdict.SKIPPED
+
+
+def test_an_engine_that_is_reached_is_told_with_what_it_finds() -> None:
+    check = check_placement(Placement(engine="process"))
+    assert (check.name, check.verdict) == ("placement", Verdict.OK)
+    assert check.detail.startswith("process: this machine, ")
 
 
 @pytest.mark.parametrize(
@@ -315,87 +317,3 @@ class TestRemedies:
         remedy = for_handshake("it", {"command": "x", "sandbox": {"memory": "16M"}}, "was killed by SIGKILL") or ""
         assert "what the sandbox denied it" in remedy
         assert "If you trust it, run it by hand, without a sandbox, to see what it says: x" in remedy
-
-
-SAME = NodeSoftware(node="worker", python=platform.python_version(), gaia=__version__, command="/bin/npx")
-RUNS = HostReport(server="it", version="1", python="3.11", node="worker", pid=1, state="ready", seconds=1)
-
-Checks = Callable[..., dict[str, Check]]
-
-
-@pytest.fixture
-def checks(monkeypatch: pytest.MonkeyPatch) -> Checks:
-    def make(*software: NodeSoftware, free: float = 1, hosts: Any = (), **placement: Any) -> dict[str, Check]:
-        class View:
-            def __init__(self, address: str | None, *, is_asked_for: bool) -> None:
-                if address == "nowhere":
-                    raise StartFailed("the Ray cluster at nowhere cannot be joined")
-
-            def nodes(self) -> list[NodeRoom]:
-                return [NodeRoom(node="worker", node_id="n", total={"browser": 1}, free={"browser": free})]
-
-            def free(self) -> dict[str, float]:
-                return {"browser": free}
-
-            def software(self, command: str) -> list[NodeSoftware]:
-                assert command == "npx"
-                return list(software)
-
-            def hosts(self) -> Any:
-                return hosts
-
-            def version(self) -> str:
-                return "2.50.0"
-
-        module = types.ModuleType("gaia.mcp.cluster.ray_view")
-        module.RayView = View  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        monkeypatch.setattr("gaia.mcp.doctor.cluster.missing", lambda *_: None)
-        entry = {"command": "npx", "args": ["-y", "x"], "placement": {"resources": {"browser": 1}, **placement}}
-        server = ServerConfig.from_dict("it", entry)
-        assert server.placement is not None
-        return {check.name: check for check in check_cluster(server, server.placement)}
-
-    return make
-
-
-def test_all_is_well(checks: Checks) -> None:
-    found = checks(SAME)
-    assert [(check.name, check.verdict) for check in found.values()] == [
-        ("cluster", Verdict.OK),
-        ("nodes", Verdict.OK),
-        ("place", Verdict.OK),
-    ]
-    assert found["cluster"].detail == "joined: 1 nodes, Ray 2.50.0"
-
-
-@pytest.mark.parametrize(
-    ("software", "words"),
-    [
-        (NodeSoftware(node="worker", python=platform.python_version()), "worker has no gaia-mcp"),
-        (NodeSoftware(node="worker", python="2.7", gaia=__version__), "Python 2.7"),
-        (NodeSoftware(node="worker", python=platform.python_version(), gaia="0.0.1"), "gaia-mcp 0.0.1"),
-    ],
-)
-def test_other_versions(checks: Checks, software: NodeSoftware, words: str) -> None:
-    nodes = checks(SAME, software)["nodes"]
-    assert nodes.verdict is Verdict.FAIL
-    assert words in nodes.detail
-
-
-def test_a_command_that_a_node_lacks(checks: Checks) -> None:
-    lacking = NodeSoftware(node="worker", python=SAME.python, gaia=SAME.gaia)
-    assert checks(lacking)["nodes"].verdict is Verdict.WARN
-    # Ray may bring it.
-    assert checks(lacking, runtimeEnv={"pip": ["x"]})["nodes"].verdict is Verdict.OK
-
-
-def test_no_cluster_no_answer_and_no_room(checks: Checks) -> None:
-    found = checks(address="nowhere")
-    assert list(found) == ["cluster"]
-    assert "ray start --head" in str(found["cluster"].remedy)
-    assert "1 of 1 nodes did not answer" in checks()["nodes"].detail
-    place = checks(SAME, free=0)["place"]
-    assert (place.verdict, "'browser' is in use" in place.detail) == (Verdict.FAIL, True)
-    place = checks(SAME, free=0, hosts=[PlacedHost(server="it", actor="a", report=RUNS)])["place"]
-    assert place.verdict is Verdict.WARN, "it has the room already"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import shutil
@@ -27,6 +26,7 @@ _START_SECONDS = 60.0
 _CALL_SECONDS = 60.0
 """A call waits until Ray has noticed the loss of a node and has placed the server again."""
 
+_LEASE = 5.0
 _SLEEP_SECONDS = 5.0
 """The duration of the call in flight, which is longer than Ray takes to remove the node."""
 _LOOK_SECONDS = 0.01
@@ -59,14 +59,14 @@ def _steps(cluster: _Cluster) -> Iterator[Step | str]:
         "command": sys.executable,
         # Run as a file, the server needs no module search path, which servers do not inherit.
         "args": ["-I", str(demo_server.__file__)],
-        "placement": {"engine": "ray", "resources": {_RESOURCE: 1}},
         "timeout": _START_SECONDS,
     }
     try:
         yield "Starting three nodes, each with processes of its own: this takes 10 to 30 s …"
         yield cluster.start()
         with MCPClientManager({}) as manager:
-            yield _place(manager, entry)
+            placement = {"engine": "ray", "address": cluster.address, "resources": {_RESOURCE: 1}, "lease": _LEASE}
+            yield _place(manager, {**entry, "placement": placement})
             yield _call(manager, "call", "Call a tool there", "hello")
             lost = _placement(manager)
             yield "Killing the node: Ray needs 2 to 4 s to notice, and 2 s or more for another actor …"
@@ -159,8 +159,6 @@ class _Cluster:
         import ray
         from ray.cluster_utils import Cluster
 
-        from gaia.mcp.cluster.ray_cluster import join
-
         # The demo itself reports what happens to nodes.
         logging.getLogger("ray").setLevel(logging.CRITICAL)
         began = time.perf_counter()
@@ -173,7 +171,7 @@ class _Cluster:
             for _ in range(2)
         ]
         self._cluster.wait_for_nodes()
-        join(self._cluster.address, is_asked_for=True)
+        self.address = str(self._cluster.address)
         seconds = time.perf_counter() - began
         nodes = [_short(node.node_id) for node in (self._cluster.head_node, *self._nodes)]
         lines = [
@@ -191,10 +189,6 @@ class _Cluster:
     def __exit__(self, *_: object) -> None:
         try:
             if self._cluster is not None:
-                import ray
-
-                with contextlib.suppress(Exception):
-                    ray.shutdown()
                 self._cluster.shutdown()
         finally:
             for name, value in self._before.items():

@@ -1,0 +1,24 @@
+"""Checks the engine of a placed server: whether this program reaches it, and whether it has a place for the server."""
+
+from __future__ import annotations
+
+import contextlib
+
+from gaia.mcp.config.placement import Placement
+from gaia.mcp.doctor.diagnosis import Check, failed, ok
+from gaia.mcp.errors import ConfigError, StartFailed
+from gaia.mcp.placement.engines import engine_for
+
+_REMEDIES = {
+    "ray": "`ray start --head` starts a cluster and prints its address; `ray start --resources …` adds a node to it.",
+    "ssh": "Try `ssh HOST` by hand: gaia asks no questions. gaia-mcp must be installed for the placement's python.",
+    "kubernetes": "Bind a Role with the rights of the page about clusters to the user or service account.",
+}
+
+
+def check_placement(placement: Placement) -> Check:
+    try:
+        with contextlib.closing(engine_for(placement)) as engine:
+            return ok("placement", f"{placement.engine}: {engine.look()}")
+    except (ConfigError, StartFailed) as error:
+        return failed("placement", error.message, _REMEDIES.get(placement.engine))
