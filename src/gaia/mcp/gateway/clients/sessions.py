@@ -12,8 +12,10 @@ import itertools
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
+
+import orjson
 
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.messages import RequestRefused, encode_notification, encode_request, is_wanted
@@ -47,6 +49,9 @@ class Handshake(NamedTuple):
 
 
 _NOT_SAID = Handshake()
+
+_URI_BYTES = 2_900
+"""Bytes of resources in the id of an event, which is no longer than `MAX_ID` with its other parts."""
 
 _EVENT_IDS_SINCE = "2025-11-25"
 """The first revision whose clients expect events without a message."""
@@ -192,15 +197,8 @@ class Session:
     def _note(self) -> None:
         if self._seal is None or not self._streams or self.revision < _EVENT_IDS_SINCE:
             return
-        uris = list(self._watched)
-        while True:
-            wants = {"wants": [self._wished_at, self.log_level, uris]}
-            event_id = self._seal.seal(wants, self._events, ID_SECONDS)
-            if len(event_id) <= MAX_ID:
-                self._streams[-1].note(event_id)
-                return
-            # Another gateway learns of those that were watched first, as far as a header has room.
-            uris = uris[: len(uris) * 3 // 4]
+        wants = {"wants": [self._wished_at, self.log_level, _that_fit(self._watched)]}
+        self._streams[-1].note(self._seal.seal(wants, self._events, ID_SECONDS))
 
     @property
     def _events(self) -> bytes:
@@ -412,6 +410,17 @@ class Sessions:
     def end_all(self) -> None:
         for session in list(self):
             self.end(session)
+
+
+def _that_fit(uris: Iterable[str]) -> list[str]:
+    """Those of the resources for which the id of an event has room."""
+    found, room = [], _URI_BYTES
+    for uri in uris:
+        # The length is compared first, because texts may be long, and there may be many.
+        if len(uri) < room and (size := len(orjson.dumps(uri)) + 1) <= room:
+            found.append(uri)
+            room -= size
+    return found
 
 
 def _mark_of(identifier: str) -> str:

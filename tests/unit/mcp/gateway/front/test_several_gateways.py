@@ -10,6 +10,7 @@ import pytest
 
 from gaia.agents.base.mcp_context import MCPContext
 from gaia.mcp.gateway import Gateway
+from gaia.mcp.gateway.clients.sessions import Session
 from gaia.mcp.gateway.instances.handles import HANDLE_KEY
 from gaia.testing import FakeServer
 from tests.gateway.lines import OPENING, STATELESS
@@ -166,13 +167,17 @@ async def test_the_id_of_an_event_fits_into_a_header_and_an_old_client_gets_none
         opened = await first.post({"id": 0, "method": "initialize", "params": {**OPENING, "protocolVersion": OLD}})
         for session in (await first.open(), {b"mcp-session-id": opened.headers[b"mcp-session-id"]}):
             stream = opened_stream(first, session)
+            known = next(iter(reversed(list(first.gateway._sessions))))
+            known.log_level = "emergency"
             for number in range(300):
-                known = next(iter(reversed(list(first.gateway._sessions))))
-                known.watched(f"x:{number}-{'y' * 100}", is_watched=True)
+                known.watched(f"x:{number}-{'y' * 100}" if number % 2 else f"{number}é" * 9_000, is_watched=True)
             if known.revision == OLD:
                 assert stream.body == b""
             else:
-                assert 2_500 < len(last_id(stream)) <= 4_096
+                assert 3_600 < len(last_id(stream)) <= 4_096
+                wishes = Session.wishes_of(Session(known.id, known.view, None, seal=known._seal), last_id(stream))
+                assert wishes is not None
+                assert len(wishes.uris) == 26, "the long ones are left out"
 
 
 async def test_a_gateway_without_room_says_so_and_does_not_send_the_client_to_initialize() -> None:

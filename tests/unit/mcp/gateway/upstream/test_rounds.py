@@ -1,6 +1,7 @@
 """Calls between two rounds: bounded, and ended without their client. States are sealed, and bound to a request."""
 
 import asyncio
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -190,9 +191,29 @@ def test_gateways_that_share_a_key_open_what_one_of_them_has_sealed(tmp_path: Pa
     assert second.open(first.seal({"state": 1}, b"x"), b"x") == {"state": 1}
 
 
+def test_of_two_keys_the_first_one_seals_and_both_open(tmp_path: Path) -> None:
+    old, new = "o" * 44, "n" * 44
+    lines = {"before": f"{old}\n{new}", "after": f"{new}\r\n\n{old}\n", "old": old, "new": new}
+    seals = {name: StateSeal(read_state_key(key_file(tmp_path, text))) for name, text in lines.items()}
+    opened_by = {"before": ["before", "after", "old"], "after": ["before", "after", "new"]}
+    for name, expected in opened_by.items():
+        state, found = seals[name].seal({}, b"x"), []
+        for other, seal in seals.items():
+            with contextlib.suppress(SealBroken):
+                seal.open(state, b"x")
+                found.append(other)
+        assert found == expected
+
+
 @pytest.mark.parametrize(
     ("text", "mode", "message"),
-    [("short", 0o600, "openssl rand"), ("k" * 44, 0o604, "chmod o-r"), ("k" * 44, 0o602, "chmod o-w")],
+    [
+        ("short", 0o600, "openssl rand"),
+        (f"{'k' * 44}\nshort", 0o600, "openssl rand"),
+        ("\n".join(["k" * 44] * 3), 0o600, "has 3 keys; write two lines"),
+        ("k" * 44, 0o604, "chmod o-r"),
+        ("k" * 44, 0o602, "chmod o-w"),
+    ],
 )
 def test_a_key_that_is_none_or_no_secret_is_refused(tmp_path: Path, text: str, mode: int, message: str) -> None:
     with pytest.raises(ConfigError, match="openssl rand"):
