@@ -1,15 +1,18 @@
 """A placed server is used as any other, and nothing of it is left afterwards."""
 
+import json
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from gaia.mcp.client import MCPClient, MCPClientManager
-from tests.placement.conftest import are_gone, placed, processes_of
+from tests.placement.conftest import DEMO, all_of, are_gone, placed, processes_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -77,3 +80,46 @@ def test_a_host_that_is_killed_is_replaced(connect: Connect) -> None:
     processes[0].kill()
     assert are_gone(processes)
     assert client.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
+
+
+def test_no_secret_is_in_the_arguments_or_the_environment_of_a_host(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNRELATED_SECRET", "secret-of-the-program")
+    client = connect(placed({**DEMO, "env": {"API_KEY": "secret-of-the-server"}}))
+    host, *others = processes_of(client)
+    shown = " ".join([*host.cmdline(), *host.environ().values()])
+    assert "secret-of" not in shown
+    assert not any("secret-of-the-program" in other.environ().values() for other in others)
+    transport: Any = client.transport
+    assert transport._presented.address.token not in shown
+
+
+FORKING = """
+import json, os, sys, time
+from gaia.mcp.client import MCPClient
+client = MCPClient.from_config("demo", json.loads(sys.argv[1]))
+assert client.connect(), client.last_error
+child = os.fork()
+if child == 0:
+    client.disconnect()
+    os.write(1, b"left\\n")
+    time.sleep(600)
+assert not client.call_tool("add", {"a": 1, "b": 2}).is_error
+print(child, client.status.placement.host_pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_forked_child_neither_ends_nor_keeps_the_host() -> None:
+    argv = [sys.executable, "-c", FORKING, json.dumps(placed(lease=3600))]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        lines = [program.stdout.readline(), program.stdout.readline()]
+        child, host = (int(word) for word in next(line for line in lines if line != "left\n").split())
+        try:
+            processes = all_of(host)
+            program.kill()
+            assert are_gone(processes)
+        finally:
+            psutil.Process(child).kill()

@@ -40,7 +40,7 @@ class Reaction(Protocol):
 
 
 class Heartbeat:
-    """Belongs to the I/O thread, except for what other threads read: `state`, `fence`, `left` and `was_last`."""
+    """Belongs to the I/O thread, except for its public attributes, which other threads read."""
 
     def __init__(
         self,
@@ -64,6 +64,8 @@ class Heartbeat:
         self._failed = 0
         self.state: HostState | None = None
         """The last answer of the host; None before the first one."""
+        self.failure = "it has not answered"
+        """Why the last beat that failed has failed."""
         self.fence = 0.0
         """When the lease of the host has ended, as far as this program has extended it; 0 if it has not."""
         self.left = Latch()
@@ -105,7 +107,8 @@ class Heartbeat:
             status, body = await self._ask(connection, "POST", msgspec.json.encode(beat), sent + lease / _PER_LEASE)
         except OSError as error:
             self._failed += 1
-            logger.debug("beat_failed", server=self._launch.name, error=str(error))
+            self.failure = str(error)
+            logger.debug("beat_failed", server=self._launch.name, error=self.failure)
             self._reaction.host_unreachable()
             # More than one: this program itself may have been stopped meanwhile.
             if self._is_accepted and self._failed >= _PER_LEASE and self._now() - self._answered_at >= lease:

@@ -310,7 +310,7 @@ class PlacedChannel:
             self._heartbeat = heartbeat = Heartbeat(self._launch, address.url, address.token, self, leaving)
         inner.spawn(heartbeat.run(inner.new_connection()))
         if not self._answered.wait(max(0.0, until - time.monotonic())):
-            self._end(f"cannot be reached on {address.node}")
+            self._end(f"cannot be reached on {address.node}: {heartbeat.failure}")
         elif not (self._is_open or self._closed.is_open):
             inner.close(0.0)
             self._closed.wait(_POLL_SECONDS)
