@@ -172,6 +172,11 @@ class Connection:
         """About `in_flight`, at once."""
         return len(self._in_flight)
 
+    @property
+    def has_calls(self) -> bool:
+        """Whether a call of the application is in flight."""
+        return any(not call.bound for call in list(self._in_flight.values()))
+
     def has(self, call: Call) -> bool:
         return call.id in self._in_flight
 

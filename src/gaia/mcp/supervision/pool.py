@@ -75,7 +75,7 @@ class Pool:
     def __init__(self, context: SupervisionContext) -> None:
         self.name = context.name
         self._context = context
-        self.call_queue = PoolQueue(context.name, context.max_pending, self.wake_one, context.hooks.refusal_of)
+        self.call_queue = PoolQueue(context.name, context.max_pending, self.wake, context.hooks.refusal_of)
         self.next_id = self.call_queue.next_id
         self.condition = PoolCondition(self)
         self._lock = reentrant_lock()
@@ -212,22 +212,22 @@ class Pool:
 
     # For the session. All of it is for any thread.
 
-    def wake_one(self) -> None:
-        """Start a replica that is at rest, unless enough start, and let those on trial or without a login look."""
-        at_rest = [one for one in self.replicas.values() if one.queue.state is ServerState.EXITED]
-        others = [one for one in self.replicas.values() if one.queue.ready is None and one not in at_rest]
-        under_way = sum(one.queue.state in _UNDER_WAY for one in others)
-        for one in (*others, *(at_rest[:1] if under_way < max(1, len(self.call_queue)) else ())):
+    def wake(self, wanted: Callable[[], int] = lambda: 1) -> None:
+        """Start a replica at rest, unless so many start; let those on trial or without a login look at the calls."""
+        waiting = [one for one in self.replicas.values() if one.queue.ready is None]
+        at_rest = [one for one in waiting if one.queue.state is ServerState.EXITED]
+        under_way = sum(one.queue.state in _UNDER_WAY for one in waiting)
+        others = [one for one in waiting if one.queue.state in (ServerState.READY, ServerState.NEEDS_AUTHORIZATION)]
+        # Counted last: a replica that started until now may have taken the calls.
+        for one in (*others, *(at_rest[:1] if under_way < wanted() else ())):
             one.supervisor.wake()
-
-    wake = wake_one
 
     def pin(self) -> Pin:
         """A way to the process with the fewest handles. Raises NotConnected and ServerUnavailable."""
         ready = [(one, one.queue.ready) for one in self.replicas.values()]
         loads = [(len(connection.pins.present()), connection.load, one) for one, connection in ready if connection]
         if not loads:
-            self.wake_one()
+            self.wake()
             raise self.call_queue.not_ready()
         return min(loads, key=lambda load: load[:2])[2].supervisor.pin()
 

@@ -20,12 +20,14 @@ from gaia.mcp.supervision.events import ServerState
 class PoolQueue(CallQueue):
     """The calls of a server with replicas. Thread-safe; the pool replaces `queues` and `leaving` as a whole."""
 
-    def __init__(self, server: str, max_pending: int, wake: Callable[[], None], refusal: Refusal) -> None:
-        """`wake` is called, from any thread, when a call waits that no ready replica takes."""
+    def __init__(
+        self, server: str, max_pending: int, wake: Callable[[Callable[[], int]], None], refusal: Refusal
+    ) -> None:
+        """``wake(count)`` is called, from any thread: ``count()`` is how many replicas calls could use in addition."""
         super().__init__(
             server,
             max_pending,
-            on_call_waiting=wake,
+            on_call_waiting=lambda: wake(self.__len__),
             on_expired=lambda _: None,
             has_new_login=lambda: any(queue.has_new_login() for queue in self.queues),
             retry_in=lambda: min((s for queue in self.queues if (s := queue.retry_in()) is not None), default=None),
@@ -33,6 +35,7 @@ class PoolQueue(CallQueue):
         self.queues: tuple[ReplicaQueue, ...] = ()
         self.leaving: tuple[ReplicaQueue, ...] = ()
         """Those of removed replicas that still finish their calls."""
+        self._wake = wake
         self._refusal_of = refusal
         self._ended = self.call_ended
         """One object, so that it can be compared."""
@@ -50,25 +53,26 @@ class PoolQueue(CallQueue):
         while True:
             connection = self.choose(call)
             if connection is not None:
+                if connection.load and self._is_one_at_rest() and connection.has_calls:
+                    # For later calls.
+                    self._wake(lambda: 1)
                 if connection.submit(call):
                     return True
             elif self._wait(call):
                 return True
 
-    def choose(self, call: Call) -> Connection | None:
-        """The connection of the ready replica with the fewest calls in flight; None if each is full or lacks the tool.
+    def _is_one_at_rest(self) -> bool:
+        return any([queue.state is ServerState.EXITED for queue in self.queues])  # noqa: C419 - faster
 
-        If that replica has calls already, one that is at rest is started, for later calls.
-        """
-        chosen, fewest, is_one_at_rest = None, self.max_pending, False
+    def choose(self, call: Call) -> Connection | None:
+        """The connection of the ready replica with the fewest calls in flight; None if each is full or differs."""
+        chosen, fewest = None, self.max_pending
         for queue in self.queues:
             connection = queue.ready
-            if connection is None:
-                is_one_at_rest = is_one_at_rest or queue.state is ServerState.EXITED
-            elif (count := connection.load) < fewest and (not queue.differing or queue.takes(call)):
+            if connection is None or (count := connection.load) >= fewest:
+                continue
+            if not queue.differing or queue.takes(call):
                 chosen, fewest = connection, count
-        if is_one_at_rest and fewest > 0:
-            self._on_call_waiting()
         return chosen
 
     def _may_send(self, call: Call) -> bool:

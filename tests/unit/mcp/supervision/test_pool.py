@@ -327,6 +327,7 @@ class TestRest:
         pooled = make(3, lazy=True, known=(None, [ECHO]))
         assert pooled.pool.start()
         assert pooled.pool.state is ServerState.EXITED
+        assert wait_until(lambda: {one.state for one in pooled.status.replicas} == {ServerState.EXITED})
         first = pooled.server.submit()
         channel = pooled.server.transport.channel(1)
         channel.wait_for("tools/call")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -79,7 +80,7 @@ class Desk:
         for _ in range(replicas):
             self.add()
 
-    def wake(self) -> None:
+    def wake(self, count: Callable[[], int]) -> None:
         self.woken += 1
 
     def add(self) -> Replica:
@@ -192,6 +193,9 @@ def test_one_at_rest_is_wanted_when_the_others_have_calls() -> None:
     desk = Desk()
     desk.replicas[0].ready()
     desk.replicas[1].queue.move_to(ServerState.EXITED, None)
+    connection = desk.replicas[0].connection
+    assert connection is not None
+    connection.submit(Call(desk.pool.next_id(), "subscriptions/listen", None, 0.0, math.inf, bound=True))
     desk.submit()
     assert desk.woken == 0
     desk.submit()
