@@ -108,7 +108,7 @@ class Supervised:
         self.callbacks = CallbackPool("test")
         self.subscriptions = Subscriptions()
         self.server_request_threads = CallbackPool("test", "server-requests")
-        self.server_requests = ServerRequests("fake", features, self.server_request_threads, clock, 600.0)
+        self.server_requests = ServerRequests("fake", features, self.server_request_threads, clock, 600.0, max_pending)
         self.context = SupervisionContext(
             name="fake",
             transport=self.transport,

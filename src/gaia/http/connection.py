@@ -80,6 +80,7 @@ class HttpConnection:
         on_sending: Callable[[], None] | None = None,
         on_status: Callable[[int], None] | None = None,
         with_shared: bool = True,
+        keep_cookies: bool = True,
         added: bytes = b"",
     ) -> Response:
         """Send a request, once, and return the response: a context in which the caller reads the body.
@@ -89,7 +90,8 @@ class HttpConnection:
         `deadline`, a reading of `time.monotonic`, is for the whole exchange with the body; a callable is called again
         during each wait. `on_sending` is called once there is a connection, right before the first byte, and prevents
         the request by raising; `on_status` receives the status of the response. With `with_shared`, the request has the
-        headers of the settings too, which are for one server. `added` are further lines of the head, which differ from
+        headers of the settings too, which are for one server. With `keep_cookies`, later requests send the cookies
+        that the response sets. `added` are further lines of the head, which differ from
         request to request. A caller's thread does not connect: it leaves the exchange to the I/O thread.
 
         Raises an `HttpClientError` (`ConnectFailed`, `TimedOut`, `ProtocolBroken`, `TooLong`, or the base class if the
@@ -126,7 +128,7 @@ class HttpConnection:
         except BaseException:
             self.close()
             raise
-        if b"set-cookie" in parser.headers:
+        if keep_cookies and b"set-cookie" in parser.headers:
             values = parser.headers[b"set-cookie"].decode("latin-1").split("\n")
             self._settings.cookies.take(url, values)
         if on_status is not None:

@@ -36,6 +36,7 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.readiness import LOADING_SECONDS, require_wait
 from gaia.mcp.errors import ConfigError, ServerUnavailable
+from gaia.mcp.requests.exchange import BeforeCall
 from gaia.mcp.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.supervision.events import Event, EventsDropped, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.tools.tool_filter import ALLOW_ALL, ToolFilter
@@ -74,6 +75,7 @@ class MCPClientMixin(ConstructionHook):
         on_elicitation: OnElicitation | None = None,
         on_sampling: OnSampling | None = None,
         roots: RootsSource | None = None,
+        before_call: BeforeCall | None = None,
         trust_local: bool = True,
         start_timeout: float | None = LOADING_SECONDS,
         debug: bool | None = None,
@@ -92,7 +94,8 @@ class MCPClientMixin(ConstructionHook):
         - `auto_load_config`: false skips the stacked files.
 
         `trust_local` is as in `MCPConfig`. `debug` defaults to the host's. `on_elicitation`, `on_sampling` and `roots`
-        answer requests of servers; see `MCPClient`.
+        answer requests of servers; see `MCPClient`. `before_call` gives each call of a tool its data; see
+        `MCPClientManager`.
 
         The constructor, and every loading of files, waits at most `start_timeout` seconds for slow servers (None: until
         each is ready or has failed). Their tools are registered when they are ready.
@@ -104,7 +107,7 @@ class MCPClientMixin(ConstructionHook):
         state = self._mcp_state
         servers = checked(mcp_servers)
         options: dict[str, Any] = {"tool_filter": tool_filter, "restart_policy": restart_policy, "roots": roots}
-        options |= {"on_elicitation": on_elicitation, "on_sampling": on_sampling}
+        options |= {"on_elicitation": on_elicitation, "on_sampling": on_sampling, "before_call": before_call}
         options = {name: value for name, value in options.items() if value is not None}
         if start_timeout != LOADING_SECONDS:
             require_wait(start_timeout, "start_timeout")

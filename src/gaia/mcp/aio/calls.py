@@ -32,6 +32,9 @@ async def call_tool(
 ) -> ToolResult:
     if tool_calls.requests.session.waits_in_caller:
         return await in_thread(tool_calls.call, tool_name, arguments, options)
+    if tool_calls.before_call is not None:
+        changes = tool_calls.before_call(tool_calls.described(tool_name, arguments, options))
+        options = options.changed(await changes if inspect.isawaitable(changes) else changes)
     try:
         exchange = tool_calls.new_request(tool_name, arguments, options)
         return ToolResult.from_server(await request(tool_calls.requests, exchange))
@@ -66,6 +69,8 @@ async def request(client: ClientRequests, exchange: RequestExchange) -> Outcome:
     If the task or its `CancelScope` is cancelled, the request is cancelled too, and the server is notified.
     """
     awaited = (_AwaitedRequest if exchange.options.on_progress is None else _ReportingRequest)(client, exchange)
+    if exchange.origin is not None:
+        exchange.origin.loop = awaited.loop
     scope, forget = current_scope(), None
     if scope is not None and scope.cancelled:
         awaited.fail(CallCancelled(SCOPE_CANCELLED))

@@ -58,7 +58,7 @@ class AsyncMCPClient:
         rng: random.Random | None = None,
         **keywords: Unpack[ClientKeywords],
     ) -> None:
-        """See `MCPClient`. Functions that answer the server run on their own threads, as there."""
+        """See `MCPClient`. Async functions that answer the server run on the loop of the task whose call it is."""
         self.sync = MCPClient(name, transport, debug, clock=clock, rng=rng, **keywords)
 
     @classmethod

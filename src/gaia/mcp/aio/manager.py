@@ -20,7 +20,7 @@ from gaia.mcp.client.readiness import LOADING_SECONDS, Goal, require_wait
 from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.config.server_config import OutputMode, PinMode
 from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
-from gaia.mcp.requests.exchange import CallKeywords, CallOptions
+from gaia.mcp.requests.exchange import BeforeCall, CallKeywords, CallOptions
 from gaia.mcp.supervision.client_features import ClientFeatures, FeatureKeywords, RootsSource
 from gaia.mcp.supervision.events import Listener
 from gaia.mcp.supervision.policy import RestartPolicy
@@ -64,9 +64,10 @@ class AsyncMCPClientManager:
         output_validation: OutputMode = "warn",
         on_authorization: OnAuthorization | None = None,
         start_timeout: float | None = LOADING_SECONDS,
+        before_call: BeforeCall | None = None,
         **features: Unpack[FeatureKeywords],
     ) -> None:
-        """See `MCPClientManager`. Functions that answer servers run on their own threads, as there."""
+        """See `MCPClientManager`. Async functions that answer servers run on the loop of the task whose call it is."""
         self.sync = MCPClientManager(
             config,
             debug,
@@ -78,6 +79,7 @@ class AsyncMCPClientManager:
             output_validation=output_validation,
             on_authorization=on_authorization,
             start_timeout=start_timeout,
+            before_call=before_call,
             **features,
         )
 

@@ -54,7 +54,12 @@ class ClientEngine:
         """The settings of the last `reconfigure`, identified by the context. Set before the supervisor is told."""
         self.subscriptions = Subscriptions()
         self._server_requests = ServerRequests(
-            name, options.features, services.server_request_threads, services.clock, options.question_timeout
+            name,
+            options.features,
+            services.server_request_threads,
+            services.clock,
+            options.question_timeout,
+            options.max_pending,
         )
         self.setup = setup = ClientSetup(
             name=name,

@@ -15,6 +15,7 @@ from gaia.mcp.client.server_memory import ServerMemory
 from gaia.mcp.config.server_config import OutputMode, PinMode, ServerConfig
 from gaia.mcp.observation.request_spans import Observer
 from gaia.mcp.protocol.eras import ClientIdentity
+from gaia.mcp.requests.exchange import BeforeCall
 from gaia.mcp.rpc.connection import Recorders
 from gaia.mcp.supervision.callbacks import CallbackGroup, CallbackPool
 from gaia.mcp.supervision.client_features import ClientFeatures, FeatureKeywords
@@ -62,6 +63,7 @@ class ClientSettings(TypedDict, total=False):
     idle_stop: float | None
     replicas: int
     stateless: bool
+    before_call: BeforeCall | None
 
 
 class ClientKeywords(ClientSettings, FeatureKeywords, total=False):
@@ -142,6 +144,10 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How many processes of the server share its calls. More than one needs `stateless`."""
     stateless: bool = False
     """Whether the server remembers nothing from one call to the next, so that each call may go to any process of it."""
+    before_call: BeforeCall | None = None
+    """Called before each tool call with a `CurrentCall`; returns keywords of `call_tool` to change or add, or None.
+
+    It may be async: it is awaited with the call, or runs on a loop of the engine while a thread waits."""
     features: ClientFeatures = ClientFeatures()
 
     def __post_init__(self) -> None:
@@ -164,6 +170,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
             output_validation=self.output_validation or defaults.output_validation,
             features=self.features.or_else(defaults.features),
             lazy=self.lazy or defaults.lazy,
+            before_call=self.before_call or defaults.before_call,
         )
 
 

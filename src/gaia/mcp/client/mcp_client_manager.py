@@ -17,7 +17,7 @@ from gaia.mcp.client.readiness import LOADING_SECONDS, enabled_servers, require_
 from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.config.server_config import OutputMode, PinMode
 from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
-from gaia.mcp.requests.exchange import CallKeywords, CallOptions
+from gaia.mcp.requests.exchange import BeforeCall, CallKeywords, CallOptions
 from gaia.mcp.requests.submitted_request import CallFuture
 from gaia.mcp.supervision.client_features import ClientFeatures, FeatureKeywords, RootsSource
 from gaia.mcp.supervision.events import Listener
@@ -53,6 +53,7 @@ class MCPClientManager:
         output_validation: OutputMode = "warn",
         on_authorization: OnAuthorization | None = None,
         start_timeout: float | None = LOADING_SECONDS,
+        before_call: BeforeCall | None = None,
         **features: Unpack[FeatureKeywords],
     ) -> None:
         """Make a manager without starting anything.
@@ -70,8 +71,11 @@ class MCPClientManager:
         to run.
 
         `start_timeout` is how many seconds `load_from_config`, and so entering the context, waits for slow servers;
-        None sets no limit. Raises ValueError if it is not a duration. `features` answer requests of servers; see
-        `MCPClient`.
+        None sets no limit. Raises ValueError if it is not a duration.
+
+        `before_call` is called before each tool call with a `CurrentCall`, in the caller's context. It returns keywords
+        of `call_tool` to change or add, such as ``{"headers": {"Authorization": …}}``, or None. `features` answer
+        requests of servers; see `MCPClient`.
         """
         require_wait(start_timeout, "start_timeout")
         offered = ClientFeatures.of(features)
@@ -88,6 +92,7 @@ class MCPClientManager:
                 restart_policy=restart_policy,
                 pin_tools=pin_tools,
                 output_validation=output_validation,
+                before_call=before_call,
                 features=offered,
             ),
             None if tool_lock_file is None else Path(tool_lock_file).absolute(),

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import inspect
 import itertools
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from typing import Any
 
 from gaia.mcp.client.client_options import ClientSetup
 from gaia.mcp.errors import JsonRpcError, MCPError, NotConnected, ToolDenied
 from gaia.mcp.protocol.messages import INVALID_PARAMS
 from gaia.mcp.requests.client_requests import ClientRequests
-from gaia.mcp.requests.exchange import CallOptions, RequestExchange
+from gaia.mcp.requests.exchange import BeforeCall, CallKeywords, CallOptions, RequestExchange
 from gaia.mcp.requests.response_cache import ResponseCache
 from gaia.mcp.requests.submitted_request import CallFuture
+from gaia.mcp.rpc.call_origin import CurrentCall, call_of
 from gaia.mcp.supervision.callbacks import Callbacks
 from gaia.mcp.supervision.context import Listing
 from gaia.mcp.tools.output_validation import OutputChecks, OutputValidation
@@ -23,6 +26,7 @@ from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_catalog import SortedTools, ToolCatalog
 from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult
+from gaia.runtime.coroutine_thread import coroutine_thread
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
@@ -64,6 +68,8 @@ class ToolCalls:
         self._gate = PinGate(name, options.pin_tools or "off", setup.pins, setup.hooks.happened)
         self._on_event = setup.hooks.happened
         self._options, self._services = options, setup.services
+        self.before_call = options.before_call
+        self._takes_headers = setup.transport.takes_headers
 
     # The list of tools.
 
@@ -161,6 +167,8 @@ class ToolCalls:
     # Calling them.
 
     def call(self, tool_name: str, arguments: Json | None, options: CallOptions) -> ToolResult:
+        if self.before_call is not None:
+            options = self._changed(self.before_call, tool_name, arguments, options)
         try:
             return ToolResult.from_server(self.requests.request(self.new_request(tool_name, arguments, options)))
         except NotConnected:
@@ -175,7 +183,24 @@ class ToolCalls:
         self, tool_name: str, arguments: Json | None, options: CallOptions, lane: Callbacks | None = None
     ) -> CallFuture:
         """See `MCPClient.submit_tool`. The callbacks run on `lane`, by default on the client's callback threads."""
+        if self.before_call is not None:
+            options = self._changed(self.before_call, tool_name, arguments, options)
         return self.requests.submit(self.new_request(tool_name, arguments, options), lane or self._callbacks.lane())
+
+    def described(self, tool_name: Any, arguments: Any, options: CallOptions) -> CurrentCall:
+        require_tool_name(tool_name)
+        return call_of(self._name, "tools/call", tool_name, arguments, options.context, None)
+
+    def _changed(self, before_call: BeforeCall, tool_name: Any, arguments: Any, options: CallOptions) -> CallOptions:
+        """The options after `before_call`, whose coroutine runs on the engine's loop while this thread waits."""
+        changes = before_call(self.described(tool_name, arguments, options))
+        if inspect.isawaitable(changes):
+            if coroutine_thread.is_current():
+                raise RuntimeError("before_call is async, and so is this function: await the call, with gaia.mcp.aio")
+            loop = self._services.server_request_threads.loop().loop
+            assert loop is not None, "it runs until its last user lets go"
+            changes = asyncio.run_coroutine_threadsafe(_awaited(changes), loop).result()
+        return options.changed(changes)
 
     def new_request(
         self, tool_name: Any, arguments: Any, options: CallOptions, params: Json | None = None
@@ -194,7 +219,11 @@ class ToolCalls:
         tool = self.catalog.get(tool_name) or self._unlisted_tool(tool_name)
         observed = {"name": tool_name, "arguments": arguments}
         if params is None:
-            params = observed
+            params = observed if options.meta is None else {**observed, "_meta": options.meta}
+        if options.headers is not None and not self._takes_headers:
+            raise ValueError(
+                f"headers: messages to server {self._name!r} have none, as it is not reached at a URL; use meta instead"
+            )
         observation = self._observer.follow("tools/call", observed, tool_name)
         return RequestExchange(
             "tools/call",
@@ -204,6 +233,7 @@ class ToolCalls:
             repeatable=tool is not None and tool.safe_to_repeat,
             max_timeout=self._max_timeout(options),
             observation=observation,
+            origin=self.requests.origin_of("tools/call", tool_name, arguments, options.context, observation),
             check=None if tool is None else self.outputs.check_of(tool, self.output_checks),
         )
 
@@ -223,6 +253,10 @@ class ToolCalls:
         if not (self._options.reset_timeout_on_progress if resets is None else resets):
             return None
         return self._options.max_timeout if options.max_timeout is None else options.max_timeout
+
+
+async def _awaited(changes: Awaitable[CallKeywords | None]) -> CallKeywords | None:
+    return await changes
 
 
 def require_tool_name(name: Any) -> None:

@@ -45,7 +45,31 @@ Path = tuple[str, ...]
 """The names of the properties from the outermost to the marked one."""
 
 
+_FRAMING = frozenset(
+    {
+        *("connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive"),
+        *("accept", "accept-encoding", "cookie", "last-event-id", "te", "trailer", "transfer-encoding", "upgrade"),
+    }
+)
+_FRAMING_PREFIXES = ("mcp-", "proxy-", "gaia-")
+"""Headers of one connection, of the message's form, and of the protocol: the client sets them."""
+
+
 class InvalidMark(ValueError): ...
+
+
+def require_own_headers(headers: Any) -> dict[str, str]:
+    """The headers of one call, in a dict of their own. Raises ValueError, which shows no values, for unusable ones."""
+    if not isinstance(headers, Mapping):
+        raise ValueError(f"headers: expected a dict of texts, not {type(headers).__name__}")  # noqa: TRY004 - as below
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+            raise ValueError(f"headers: {str(name)[:_MAX_SHOWN]!r} is not the name of a header")
+        if name.lower() in _FRAMING or name.lower().startswith(_FRAMING_PREFIXES):
+            raise ValueError(f"headers.{name}: the client sets it; a call cannot")
+        if not isinstance(value, str) or not (value.isascii() and value.replace("\t", " ").isprintable()):
+            raise ValueError(f"headers.{name}: the value must be a text without line breaks, accents and the like")
+    return {name: value.strip() for name, value in headers.items()}
 
 
 class RequestHeaders:

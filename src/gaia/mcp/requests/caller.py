@@ -93,6 +93,8 @@ class Caller(Generic[S]):
             tool=exchange.tool,
             route=call_queue,
             owner=exchange.owner,
+            headers=exchange.options.headers,
+            origin=exchange.origin,
         )
         if exchange.observation is not None:
             exchange.observation.numbered(call.id)

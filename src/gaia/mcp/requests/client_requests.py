@@ -97,7 +97,7 @@ class ClientRequests(RequestContext):
 
     def _ask(self, exchange: RequestExchange) -> Step:
         done: TimedQueue[None] = TimedQueue()
-        inputs = InputRequests(self.server_requests, exchange.questions, lambda _: done.put(None))
+        inputs = InputRequests(self.server_requests, exchange.questions, lambda _: done.put(None), exchange.origin)
         scope = current_scope()
         forget = None if scope is None else _cancel_with(scope, inputs)
         try:
@@ -133,7 +133,8 @@ class ClientRequests(RequestContext):
         """The request of a step, which is never a tool call."""
         observation = self.observer.begin(step.method, step.params, target=step.target)
         params = observation.prepare(step.params)
-        return RequestExchange(step.method, params, CallOptions(step.timeout), observation=observation)
+        origin = self.origin_of(step.method, step.target, None, None, observation)
+        return RequestExchange(step.method, params, CallOptions(step.timeout), observation=observation, origin=origin)
 
     def run(self, exchange: Exchange[T]) -> T:
         """Make the requests of an exchange one after the other, in this thread. Raises `MCPError`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypedDict
 
 import msgspec
@@ -20,10 +20,13 @@ import orjson
 from gaia.mcp.errors import CallCancelled, InvalidResponse, MCPError, NotConnected, UrlElicitationRequired
 from gaia.mcp.observation.request_spans import Observation, Observer
 from gaia.mcp.protocol.eras import ServerProfile
+from gaia.mcp.protocol.exchange import META
 from gaia.mcp.protocol.gateway_answers import NO_FACTS, ResultFacts
+from gaia.mcp.protocol.request_headers import require_own_headers
 from gaia.mcp.protocol.rounds import MAX_ROUNDS, InputRequest, InputRequired, delivery_of, needs_input
 from gaia.mcp.requests.response_cache import CACHEABLE, ResponseCache
 from gaia.mcp.rpc.call import Call, ProgressSink, RequestOwner
+from gaia.mcp.rpc.call_origin import CallOrigin, CurrentCall, call_of
 from gaia.mcp.supervision.server_requests import ServerRequests
 from gaia.mcp.tools.output_validation import OutputCheck
 from gaia.runtime.clock import Clock, require_seconds
@@ -43,10 +46,13 @@ class CallKeywords(TypedDict, total=False):
     on_progress: OnProgress | None
     reset_timeout_on_progress: bool | None
     max_timeout: float | None
+    meta: Mapping[str, Any] | None
+    headers: Mapping[str, str] | None
+    context: Any
 
 
 class CallOptions(msgspec.Struct, frozen=True):
-    """Options of one call, in seconds; None leaves the choice to the client. Raises ValueError for bad durations."""
+    """Options of one call, in seconds; None leaves the choice to the client. Raises ValueError for unusable ones."""
 
     timeout: float | None = None
     """For waiting, writing and the answer together; None means the session's timeout."""
@@ -54,12 +60,54 @@ class CallOptions(msgspec.Struct, frozen=True):
     reset_timeout_on_progress: bool | None = None
     """Whether each progress report gives the call its whole timeout again, up to `max_timeout`."""
     max_timeout: float | None = None
+    meta: Mapping[str, Any] | None = None
+    """Further members of the request's `_meta`."""
+    headers: Mapping[str, str] | None = None
+    """Further headers of this call alone, over HTTP. A repeat of the call has them too; no log and no error shows
+    their values."""
+    context: Any = None
+    """Any object, for the application's functions (`current_call`). It is never sent."""
+
+    # Headers and metadata may be secret.
+    __repr__ = object.__repr__
 
     def __post_init__(self) -> None:
         if self.timeout is not None:
             require_seconds("timeout", self.timeout)
         if self.max_timeout is not None:
             require_seconds("max_timeout", self.max_timeout)
+        if self.meta is not None:
+            require_own_meta(self.meta)
+        if self.headers is not None:
+            # The caller may change the given ones before the call is repeated.
+            msgspec.structs.force_setattr(self, "headers", require_own_headers(self.headers))
+
+    def changed(self, changes: CallKeywords | None) -> CallOptions:
+        """These options with what `before_call` has returned. Headers and metadata are added to those of the call."""
+        if not changes:
+            return self
+        changed: dict[str, Any] = dict(changes)
+        if unknown := changed.keys() - CallKeywords.__annotations__.keys():
+            raise TypeError(f"before_call: {min(unknown)!r} is not an option of a call")
+        for name in ("meta", "headers"):
+            if changed.get(name) is not None:
+                changed[name] = {**(getattr(self, name) or {}), **changed[name]}
+        return CallOptions(**{**msgspec.structs.asdict(self), **changed})
+
+
+BeforeCall = Callable[[CurrentCall], "CallKeywords | Awaitable[CallKeywords | None] | None"]
+"""Runs before each tool call, in the caller's context. Returns options to change or add; None changes nothing."""
+
+_RESERVED_META = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
+
+
+def require_own_meta(meta: Any) -> None:
+    """Raises ValueError for metadata that the client itself sets."""
+    if not isinstance(meta, Mapping):
+        raise ValueError(f"meta: expected a dict, not {type(meta).__name__}")  # noqa: TRY004 - see call_tool
+    for name in meta:
+        if not isinstance(name, str) or name in _RESERVED_META or name.startswith(META):
+            raise ValueError(f"meta: {str(name)[:100]!r} is not free for callers: the protocol or the client sets it")
 
 
 class RequestSession(Protocol):
@@ -117,6 +165,14 @@ class RequestContext:
         self.clock = clock
         self.deadlines = deadlines_of(clock)
 
+    def origin_of(
+        self, method: str, tool: str | None, arguments: Any, context: Any, observation: Observation | None
+    ) -> CallOrigin | None:
+        """The code that makes a request now, in this context; None if no function of it could be needed."""
+        if not self.server_requests.run_user_code:
+            return None
+        return CallOrigin.here(call_of(self.observer.server, method, tool, arguments, context, observation))
+
     @property
     def is_stateless(self) -> bool:
         profile = self.session.profile
@@ -160,6 +216,8 @@ class RequestExchange(msgspec.Struct, eq=False):
     check: OutputCheck | None = None
     deadline: float | None = None
     """A reading of the clock, from the client of a gateway: each round has at most the time until then."""
+    origin: CallOrigin | None = None
+    """The application's code that made the request, for its functions that answer the server's questions."""
     owner: RequestOwner | None = None
     """The client of a gateway that made the request. Its result stays undecoded, in `raw`, as the server sent it."""
 

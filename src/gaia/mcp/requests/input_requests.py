@@ -9,6 +9,7 @@ from typing import Any
 from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse, MCPError
 from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal
 from gaia.mcp.protocol.rounds import InputRequest
+from gaia.mcp.rpc.call_origin import NO_ORIGIN, CallOrigin
 from gaia.mcp.supervision.server_requests import ServerRequest, ServerRequests
 from gaia.runtime.deadlines import DeadlineHandle
 from gaia.runtime.locks import end_once, reentrant_lock
@@ -22,6 +23,7 @@ class InputRequests:
         server_requests: ServerRequests,
         requests: Mapping[str, InputRequest],
         on_done: Callable[[InputRequests], object],
+        origin: CallOrigin | None = None,
     ) -> None:
         """The caller must call `start`, and `expire` at the deadline. `on_done` must be quick; it may run again."""
         self.deadline = server_requests.deadline()
@@ -31,6 +33,7 @@ class InputRequests:
         self._server_requests = server_requests
         self._requests = requests
         self._on_done = on_done
+        self._origin = origin or NO_ORIGIN
         self._lock = reentrant_lock()
         """Owns `_open`, and is held to write `answers`."""
         self._open: list[ServerRequest] = []
@@ -47,7 +50,7 @@ class InputRequests:
             if self.ended:
                 return
             server_request = self._server_requests.ask(
-                request.method, request.params, functools.partial(self._answered, key)
+                request.method, request.params, functools.partial(self._answered, key), self._origin
             )
             with self._lock:
                 self._open.append(server_request)

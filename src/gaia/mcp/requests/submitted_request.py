@@ -83,13 +83,6 @@ class SubmittedRequest:
         under_way = self.under_way
         return under_way is not None and under_way.cancel(error)
 
-    def allow(self, seconds: float | None = None) -> None:
-        """Give the round so much time from now on, by default its whole timeout, instead of the rest of its time."""
-        call = self.under_way
-        if isinstance(call, Call):
-            call.deadline = self.requests.clock.monotonic() + (call.timeout if seconds is None else seconds)
-            self.requests.deadlines.watch(call)
-
     # For subclasses.
 
     def ended(self) -> None:
@@ -166,7 +159,10 @@ class SubmittedRequest:
 
     def _ask_application(self) -> None:
         requests = self.requests
-        inputs = InputRequests(requests.server_requests, self.exchange.questions, self._application_answered)
+        exchange = self.exchange
+        inputs = InputRequests(
+            requests.server_requests, exchange.questions, self._application_answered, exchange.origin
+        )
         self._begin(inputs)
         inputs.start()
         requests.deadlines.watch(inputs)

@@ -30,10 +30,11 @@ from gaia.mcp.protocol.exchange import META, NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.protocol.gateway_answers import FAILURE_KEY, NO_FACTS, ResultFacts, facts_of, result_bytes
 from gaia.mcp.protocol.messages import Refusal, encode_request
 from gaia.mcp.protocol.rounds import check_result_type
+from gaia.mcp.rpc.call_origin import CallOrigin
 from gaia.mcp.rpc.channel import CallerWork
 from gaia.runtime.clock import Clock
 from gaia.runtime.deadlines import DeadlineHandle, Deadlines
-from gaia.runtime.locks import end_once
+from gaia.runtime.locks import end_once, reentrant_lock
 
 if TYPE_CHECKING:
     from gaia.runtime.loop_work import LoopWork
@@ -94,6 +95,21 @@ class RequestOwner(Protocol):
         """Ask the client to answer a request of the server. Returns a function that withdraws it, for any thread."""
 
 
+class _Standstill(msgspec.Struct):
+    """The clock of one call, which stands still while questions of the server are open. `_standing` guards it."""
+
+    left: float
+    """Seconds for which the clock may still stand."""
+    since: float = 0.0
+    """A reading of the clock: when the first of the open questions came."""
+    due: float = 0.0
+    """The deadline, as if no question were open."""
+    questions: int = 0
+
+
+_standing = reentrant_lock()
+
+
 class Call(msgspec.Struct, eq=False):
     """A request that waits for its answer.
 
@@ -109,7 +125,7 @@ class Call(msgspec.Struct, eq=False):
     method: str
     params: dict[str, Any] | None
     now: float
-    """When the call was made; a reading of the clock."""
+    """When the call was made; a reading of the clock. Later by the time for which the call's clock stood still."""
     timeout: float
     """Seconds from `now` on, for queueing, writing and waiting together. Infinite for a standing call."""
     repeatable: bool = False
@@ -130,6 +146,10 @@ class Call(msgspec.Struct, eq=False):
     """The client of a gateway for which the call is made. The result stays undecoded, in `raw`."""
     loop: LoopWork | None = None
     """The event loop whose task waits for the end; None: a thread waits."""
+    headers: Mapping[str, str] | None = None
+    """Headers for this call alone, over HTTP. They may be secret."""
+    origin: CallOrigin | None = None
+    """The code that made the call, for the application's functions that answer the server's questions."""
 
     # The state of the call. Callers must not set it.
 
@@ -144,6 +164,8 @@ class Call(msgspec.Struct, eq=False):
     facts: ResultFacts = NO_FACTS
     error: MCPError | None = None
     watched: DeadlineHandle | None = None
+    _standstill: _Standstill | None = None
+    """None until the server asks a question that may belong to this call."""
     _caller: int | None = None
     """The caller's thread, while it is ready to do the I/O of this call."""
     _work: CallerWork | None = None
@@ -170,9 +192,12 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def last_deadline(self) -> float:
+        return self._last(self.deadline)
+
+    def _last(self, deadline: float) -> float:
         if self.max_timeout is None:
-            return self.deadline
-        return max(self.deadline, self.now + max(self.max_timeout, self.timeout))
+            return deadline
+        return max(deadline, self.now + max(self.max_timeout, self.timeout))
 
     @property
     def ended(self) -> bool:
@@ -239,10 +264,43 @@ class Call(msgspec.Struct, eq=False):
 
     def progressed(self, now: float) -> None:
         """Note progress. It gives a call with `max_timeout` its timeout again, up to that maximum ("Timeouts")."""
-        if self.max_timeout is not None:
-            # A thread that waits until the old deadline looks at the new one afterwards. The deadline never moves to an
-            # earlier time: while a person is asked, the call has more time than this.
+        if self.max_timeout is None:
+            return
+        if self._standstill is None:
+            # A thread that waits until the old deadline looks at the new one afterwards.
             self.deadline = max(self.deadline, min(now + self.timeout, self.last_deadline))
+            return
+        with _standing:
+            still = self._standstill
+            if still.questions:
+                still.due = max(still.due, min(still.since + self.timeout, self._last(still.due)))
+                self.deadline = still.due + still.left
+            else:
+                self.deadline = max(self.deadline, min(now + self.timeout, self.last_deadline))
+
+    def stand_still(self, now: float, seconds: float) -> None:
+        """Stop the call's clock while a question of the server is open: people take longer than servers.
+
+        In all, the clock stands still for `seconds` at most. The caller must call `go_on` after the question's end.
+        """
+        with _standing:
+            still = self._standstill = self._standstill or _Standstill(seconds)
+            still.questions += 1
+            if still.questions == 1:
+                still.since, still.due = now, self.deadline
+                self.deadline += still.left
+
+    def go_on(self, now: float) -> None:
+        """Let the clock run again, unless other questions are open. The caller then watches the new deadline."""
+        with _standing:
+            still = self._standstill
+            assert still is not None, "it stood still"
+            still.questions -= 1
+            if not still.questions:
+                stood = min(now - still.since, still.left)
+                still.left -= stood
+                self.now += stood
+                self.deadline = still.due + stood
 
     def start(self, deadlines: Deadlines) -> None:
         """Submit the call and return at once. `deadlines` ends the call if it is late."""

@@ -58,6 +58,10 @@ class Outgoing(Protocol):
         """The event loop whose task waits for the answer; None: a thread waits."""
 
     @property
+    def headers(self) -> Mapping[str, str] | None:
+        """Headers for this item alone, over HTTP; they override the server's. They may be secret."""
+
+    @property
     def ended(self) -> bool:
         """Whether the answer is not needed any more: the request was answered or given up."""
 
@@ -84,6 +88,7 @@ class Frame(msgspec.Struct, frozen=True):
     frame: bytes
     method: str | None = None
     params: Mapping[str, Any] | None = None
+    headers: Mapping[str, str] | None = None
     id: ClassVar[None] = None
     bound: ClassVar[bool] = True
     loop: ClassVar[None] = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -136,7 +136,7 @@ class Connection:
         self._observer = observer or Observer(name)
         self._observer.session_id = lambda: self.session_id
         self._executor = executor
-        self.requests = IncomingRequests(on_request, self._respond, self._observer, executor)
+        self.requests = IncomingRequests(on_request, self._respond, self._headers_for, self._observer, executor)
         self._unparsed = UnparsedCounter(name, self._observer, self.redact)
         self._on_lost = on_lost
         self._post = post
@@ -245,11 +245,16 @@ class Connection:
             self._notify(self.channel.send, method, params, None)
 
     def _notify(
-        self, send: Callable[[Frame], object], method: str, params: dict[str, Any] | None, context: Context | None
+        self,
+        send: Callable[[Frame], object],
+        method: str,
+        params: dict[str, Any] | None,
+        context: Context | None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         observation = self.observe(method, params, context)
         params = observation.prepare(params)
-        send(Frame(encode_notification(method, params), method, params))
+        send(Frame(encode_notification(method, params), method, params, headers))
         observation.ended(None, {})
 
     def expire(self, call: Call) -> bool:
@@ -271,7 +276,7 @@ class Connection:
             assert self.channel is not None, "what was written went through a channel"
             params = {"requestId": call.id, "reason": reason}
             context = None if call.observer is None else call.observer.context
-            tell = partial(self._notify, self.channel.cancel, "notifications/cancelled", params, context)
+            tell = partial(self._notify, self.channel.cancel, "notifications/cancelled", params, context, call.headers)
             if on_engine_thread() and not tracing_is_off(context):
                 # This may be the thread that ends all late calls; it must not wait.
                 self._post(tell)
@@ -364,6 +369,12 @@ class Connection:
             return [] if call is None or call.owner is None else [call.owner]
         calls = list(self._in_flight.values())
         return [call.owner for call in calls if call.owner is not None and not call.ended]
+
+    def calls_behind(self, call_id: int | None) -> list[Call]:
+        """The application's calls in flight to which a question of the server may belong; see `owners_of`."""
+        call = None if call_id is None else self._in_flight.get(call_id)
+        calls = list(self._in_flight.values()) if call_id is None else [call] if call is not None else []
+        return [call for call in calls if not (call.bound or call.is_standing or call.ended)]
 
     def _dispatch(self, message: Message, size: int, call_id: int | None) -> None:
         if call_id is not None and isinstance(message, Notification | Request):
@@ -484,6 +495,11 @@ class Connection:
             params = mask_strings(message.params, self.redact)
             for owner in owners:
                 owner.logged(params)
+
+    def _headers_for(self, call_id: int | None) -> Mapping[str, str] | None:
+        """The headers of the call on whose stream the server has asked: its user answers."""
+        call = None if call_id is None else self._in_flight.get(call_id)
+        return None if call is None else call.headers
 
     def _respond(self, answer: Outgoing) -> bool:
         if self.channel is None or self.state is ConnectionState.CLOSED:

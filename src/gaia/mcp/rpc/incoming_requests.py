@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gaia.mcp.observation.request_spans import Observer
@@ -33,15 +33,18 @@ class IncomingRequests:
         self,
         on_request: Callable[[Request], bool],
         send: Callable[[Outgoing], bool],
+        headers_for: Callable[[int | None], Mapping[str, str] | None],
         observer: Observer,
         executor: Executor | None,
     ) -> None:
         """`on_request` gets each request except `ping`. True means that the request will be answered; False refuses it.
 
-        `send` writes a response as soon as the server reads; False if it will not be written.
+        `send` writes a response as soon as the server reads; False if it will not be written. `headers_for` returns the
+        headers of a response to a request that arrived on the stream of a call.
         """
         self._on_request = on_request
         self._send = send
+        self._headers_for = headers_for
         self._backlog = _Backlog()
         self._warned = False
         """Whether dropped responses were logged. Without a lock, so two threads may both log them."""
@@ -80,7 +83,8 @@ class IncomingRequests:
 
     def _respond(self, request: Request, frame: bytes) -> None:
         if self._backlog.add(len(frame)):
-            if self._send(_Answer(frame, backlog=self._backlog)):
+            answer = _Answer(frame, headers=self._headers_for(request.call_id), backlog=self._backlog)
+            if self._send(answer):
                 return
             self._backlog.remove(len(frame))
         if not self._warned:

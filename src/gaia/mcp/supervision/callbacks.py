@@ -14,8 +14,10 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Protocol
 
+from gaia.runtime.coroutine_thread import coroutine_thread
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import exception_text, get_logger
+from gaia.runtime.loop_work import LoopWork
 from gaia.runtime.threads import DaemonPool
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
@@ -231,6 +233,11 @@ class CallbackPool:
         # Even if no thread can be started, the task is kept: a running thread, or the next one, takes it.
         self._threads.submit(task, keep=True)
 
+    def loop(self) -> LoopWork:
+        """The event loop of the process for async functions whose callers have none. It runs until `close`."""
+        return coroutine_thread.loop_for(self)
+
     def close(self) -> None:
         """Run the posted tasks, then end the threads. Waits at most 2 s. A later `post` starts threads again."""
         self._threads.drain(_JOIN_SECONDS)
+        coroutine_thread.let_go(self)

@@ -5,8 +5,10 @@ These are the client features of the specification. The client declares those th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypedDict
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 
@@ -22,19 +24,35 @@ from gaia.mcp.protocol.server_questions import (
     sampling_request,
     sampling_result,
 )
-from gaia.mcp.supervision.callbacks import require_runs_on_thread
 
 METHODS = ("elicitation/create", "sampling/createMessage", "roots/list")
 """The requests that a server may make if the feature is offered."""
 
-OnElicitation = Callable[[ElicitationRequest], ElicitationAnswer | Mapping[str, Any] | None]
+Elicited = ElicitationAnswer | Mapping[str, Any] | None
+Sampled = Mapping[str, Any] | None
+
+OnElicitation = Callable[[ElicitationRequest], Elicited | Awaitable[Elicited]]
 """Asks a person. None means "cancel": the person made no choice. A dict is ``{"action": …, "content": …}``."""
 
-OnSampling = Callable[[SamplingRequest], Mapping[str, Any] | None]
+OnSampling = Callable[[SamplingRequest], Sampled | Awaitable[Sampled]]
 """Asks a model; see `SamplingRequest.answer` for the result. None means that the user rejected the request."""
 
-RootsSource = Iterable[Root] | Callable[[], Iterable[Root]]
+RootsSource = Iterable[Root] | Callable[[], Iterable[Root] | Awaitable[Iterable[Root]]]
 """Folders, or a function that returns them and is called whenever a server asks."""
+
+
+class Question(NamedTuple):
+    """A request of a server, for a function of the application."""
+
+    ask: Callable[[], Any]
+    """Calls the function; returns a coroutine if the function is async."""
+    result_of: Callable[[Any], dict[str, Any]]
+    """The result for the server of the function's answer. Raises `Refusal`, and other exceptions for a bad answer."""
+
+
+def is_async(function: object) -> bool:
+    of_object = getattr(type(function), "__call__", None)  # noqa: B004 - the type is the subject
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(of_object)
 
 
 class Roots:
@@ -50,10 +68,14 @@ class Roots:
     def are_known(self) -> bool:
         return not callable(self._source)
 
-    def listing(self) -> dict[str, Any]:
-        """The answer to ``roots/list``. Runs user code if the roots are a function."""
+    @property
+    def are_async(self) -> bool:
+        return is_async(self._source)
+
+    def listed(self) -> Any:
+        """The folders, or a coroutine of them. Runs user code if the roots are a function."""
         source = self._source
-        return root_list(source() if callable(source) else source)
+        return source() if callable(source) else source
 
 
 class FeatureKeywords(TypedDict, total=False):
@@ -79,8 +101,6 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
     declared, and the other members are ignored."""
 
     def __post_init__(self) -> None:
-        require_runs_on_thread("on_elicitation", self.on_elicitation)
-        require_runs_on_thread("on_sampling", self.on_sampling)
         if not self.elicitation_modes or not set(self.elicitation_modes) <= {"form", "url"}:
             raise ValueError(f'elicitation_modes: expected "form", "url" or both, got {self.elicitation_modes!r}')
 
@@ -125,20 +145,32 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
         given = dict(zip(METHODS, (self.on_elicitation, self.on_sampling, self.roots), strict=True))
         return given.get(method) is not None
 
+    @property
+    def run_user_code(self) -> bool:
+        """Whether functions of the application answer here."""
+        return not self.relayed and any(map(self.offers, METHODS))
+
+    def is_async(self, method: str) -> bool:
+        """Whether an async function answers requests with this method."""
+        if method == "roots/list":
+            return self.roots is not None and self.roots.are_async
+        return is_async(self.on_elicitation if method == "elicitation/create" else self.on_sampling)
+
     def answers_at_once(self, method: str) -> bool:
         return method == "roots/list" and self.roots is not None and self.roots.are_known
 
-    def answer(self, server: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The result for a request of `server`. Raises `Refusal` for invalid params, and exceptions of user code."""
+    def question(self, server: str, method: str, params: Mapping[str, Any]) -> Question:
+        """The question in a request of `server`. Raises `Refusal` for invalid params."""
         if method == "elicitation/create":
             assert self.on_elicitation is not None, "it is offered"
             request = elicitation_request(server, params, self.elicitation_modes)
-            return elicitation_result(request, self.on_elicitation(request))
+            return Question(partial(self.on_elicitation, request), partial(elicitation_result, request))
         if method == "sampling/createMessage":
             assert self.on_sampling is not None, "it is offered"
-            return sampling_result(self.on_sampling(sampling_request(server, params, tools=self.sampling_tools)))
+            asked = sampling_request(server, params, tools=self.sampling_tools)
+            return Question(partial(self.on_sampling, asked), sampling_result)
         assert self.roots is not None, "it is offered"
-        return self.roots.listing()
+        return Question(self.roots.listed, root_list)
 
 
 RELAYED = ClientFeatures(relayed=True)
@@ -146,7 +178,6 @@ RELAYED = ClientFeatures(relayed=True)
 
 def _checked(source: RootsSource) -> RootsSource:
     if callable(source):
-        require_runs_on_thread("roots", source)
         return source
     if isinstance(source, str):
         raise ValueError(f"roots: expected a list of paths, got the text {source!r}")  # noqa: TRY004 - as for its items

@@ -1,8 +1,11 @@
 """Requests of one server to the client, from their arrival to the answer.
 
-User code gives the answers, and waits for people and models. Each server has a few callback threads for each kind of
-request, so that neither a reader, nor another server, nor another kind of request waits for a person. Known folders are
-listed at once, without a thread.
+User code gives the answers, and waits for people and models. A plain function runs on a callback thread, so that
+neither a reader, nor another server, nor another kind of request waits for a person. An async function runs on the
+event loop of the caller, or on the engine's if the caller has none, and needs no thread. Both run in the context of the
+call whose question it is. Known folders are listed at once.
+
+While a question is open, the clocks of the calls to which it may belong stand still (`Call.stand_still`).
 
 A server request ends exactly once: answered, refused, expired, or withdrawn because its answer is not needed any more.
 Withdrawal and expiry cancel the user code's scope (`gaia.runtime.cancellation`).
@@ -10,10 +13,12 @@ Withdrawal and expiry cancel the user code's scope (`gaia.runtime.cancellation`)
 
 from __future__ import annotations
 
-import contextvars
+import asyncio
+import contextlib
 import functools
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import Context
 from typing import Any
 
 from gaia.mcp.protocol.messages import (
@@ -25,26 +30,32 @@ from gaia.mcp.protocol.messages import (
     encode_result,
     value_size,
 )
+from gaia.mcp.protocol.rounds import MAX_ROUNDS
 from gaia.mcp.protocol.server_questions import elicitation_id
-from gaia.mcp.rpc.call import RequestOwner
+from gaia.mcp.rpc.call import Call, RequestOwner
+from gaia.mcp.rpc.call_origin import NO_ORIGIN, CallOrigin, common_origin
 from gaia.mcp.rpc.connection import Connection, ConnectionState
 from gaia.mcp.supervision.callbacks import CallbackPool
 from gaia.mcp.supervision.client_features import METHODS, ClientFeatures
 from gaia.runtime.cancellation import CancelScope
 from gaia.runtime.clock import Clock
-from gaia.runtime.deadlines import DeadlineHandle
+from gaia.runtime.deadlines import DeadlineHandle, Expiring
 from gaia.runtime.locks import end_once, reentrant_lock
 from gaia.runtime.log import exception_text, get_logger
+from gaia.runtime.loop_work import LoopWork
 
 logger = get_logger(__name__)
 
-_MAX_OPEN = 32
-"""Requests of one kind that a server may have open at once; more are refused."""
 
 _MAX_OPEN_BYTES = 32 * 1024 * 1024
 """Bytes of these requests together, including pictures for a model."""
 
-_THREADS = 4
+_MAX_THREADS = 256
+"""Threads that wait in plain functions for one kind of request of one server; further requests wait for a thread."""
+
+_MAX_STANDSTILL = MAX_ROUNDS
+"""How often in all a call's clock may stand still for the time of a question, as in the stateless era."""
+
 _MAX_URLS = 1000
 """Ids of URL elicitations that are remembered for the server's `notifications/elicitation/complete`."""
 
@@ -62,6 +73,8 @@ class ServerRequest:
         self._timeout = timeout
         self.scope = CancelScope()
         self.watched: DeadlineHandle | None = None
+        self.task: asyncio.Task[None] | None = None
+        """Runs the async function that answers. A loop by itself holds its tasks weakly."""
         self._outcome: dict[None, tuple[Any, ...]] = {}
         self._on_done = on_done
 
@@ -90,11 +103,25 @@ class ServerRequest:
 class ServerRequests:
     """The open requests of one server. Thread-safe."""
 
-    def __init__(self, server: str, features: ClientFeatures, pool: CallbackPool, clock: Clock, timeout: float) -> None:
-        """User code runs on `pool` and gets `timeout` seconds for each answer."""
+    def __init__(
+        self,
+        server: str,
+        features: ClientFeatures,
+        pool: CallbackPool,
+        clock: Clock,
+        timeout: float,
+        max_open: int = 1024,
+    ) -> None:
+        """User code runs on `pool` and gets `timeout` seconds for each answer.
+
+        A server may have `max_open` requests of one kind open at once; more are refused.
+        """
         self.features = features
+        self.run_user_code = features.run_user_code
         self._server = server
-        self._groups = {method: pool.group(server, _THREADS) for method in METHODS}
+        self._pool = pool
+        self._max_open = max_open
+        self._groups = {method: pool.group(server, _MAX_THREADS) for method in METHODS}
         self._clock = clock
         self._timeout = timeout
         self._lock = reentrant_lock()
@@ -108,30 +135,30 @@ class ServerRequests:
     def deadline(self) -> float:
         return self._clock.monotonic() + self._timeout
 
-    def ask(self, method: str, params: Mapping[str, Any], on_done: OnAnswered) -> ServerRequest:
-        """Have user code answer a request with an offered `method`.
+    def ask(
+        self, method: str, params: Mapping[str, Any], on_done: OnAnswered, origin: CallOrigin = NO_ORIGIN
+    ) -> ServerRequest:
+        """Have user code answer a request with an offered `method`, in the context and on the loop of `origin`.
 
         `on_done` is called once, on the thread that ends the server request, and must be quick. The caller must enforce
         the deadline.
         """
         server_request = self._new(on_done)
         if self.features.answers_at_once(method):
-            self._answer(server_request, method, params)
+            self._answer_here(server_request, method, params)
             return server_request
         if not self._hold(server_request, method, params):
             return server_request
         try:
             self.note_url(elicitation_id(method, params))
-            # In the context of this thread, so that the spans and the cancellation of the user code belong to it.
-            context = contextvars.copy_context()
-
-            def run() -> None:
-                try:
-                    context.run(self._answer, server_request, method, params)
-                finally:
-                    self._let_go(server_request, method)
-
-            self._groups[method].lane().post(run)
+            context = origin.context()
+            if self.features.is_async(method):
+                loop = origin.loop or self._pool.loop()
+                loop.post(lambda: self._begin_task(loop, server_request, method, params, context))
+            else:
+                self._groups[method].lane().post(
+                    functools.partial(context.run, self._answer_here, server_request, method, params)
+                )
         except BaseException:
             self._let_go(server_request, method)
             raise
@@ -173,8 +200,8 @@ class ServerRequests:
         size = value_size(params)
         with self._lock:
             held = self._held[method]
-            if refusal is None and len(held) >= _MAX_OPEN:
-                refusal = Refusal(INTERNAL_ERROR, f"{_MAX_OPEN} requests wait already; ask again later")
+            if refusal is None and len(held) >= self._max_open:
+                refusal = Refusal(INTERNAL_ERROR, f"{self._max_open} requests wait already; ask again later")
             elif refusal is None and sum(held.values()) + size > _MAX_OPEN_BYTES:
                 refusal = Refusal(INTERNAL_ERROR, "the request is too long, together with those that wait already")
             elif refusal is None:
@@ -207,7 +234,7 @@ class ServerRequests:
 
     # JSON-RPC requests, in the handshake era. The first two methods run on the reader's thread.
 
-    def asked(self, connection: Connection, request: Request, watch: Callable[[ServerRequest], None]) -> bool:
+    def asked(self, connection: Connection, request: Request, watch: Callable[[Expiring], None]) -> bool:
         """Have a request answered; False if the method is not offered. `watch` enforces the deadline."""
         if not self.features.offers(request.method):
             return False
@@ -217,11 +244,19 @@ class ServerRequests:
         if known:
             connection.requests.refuse(request, INVALID_REQUEST, "a request with this id has not been answered yet")
             return True
-        on_done = functools.partial(self._reply, connection, request)
+        calls = connection.calls_behind(request.call_id)
+        for call in calls:
+            call.stand_still(self._clock.monotonic(), _MAX_STANDSTILL * self._timeout)
+
+        def on_done(result: dict[str, Any] | None, refusal: Refusal | None) -> None:
+            self._go_on(calls, watch)
+            self._reply(connection, request, result, refusal)
+
         if self.features.relayed:
             server_request = self.relay(connection.owners_of(request.call_id), request, on_done)
         else:
-            server_request = self.ask(request.method, request.params, on_done)
+            origin = common_origin(call.origin for call in calls)
+            server_request = self.ask(request.method, request.params, on_done, origin)
         with self._lock:
             # It may have ended meanwhile; if it ends later, `_reply` finds it here.
             if server_request in self._open:
@@ -250,6 +285,13 @@ class ServerRequests:
         for server_request in asked:
             server_request.withdraw()
 
+    def _go_on(self, calls: Sequence[Call], watch: Callable[[Expiring], None]) -> None:
+        now = self._clock.monotonic()
+        for call in calls:
+            call.go_on(now)
+            # A thread that waits for the call would only look again at the later deadline.
+            watch(call)
+
     def _reply(
         self, connection: Connection, request: Request, result: dict[str, Any] | None, refusal: Refusal | None
     ) -> None:
@@ -262,25 +304,52 @@ class ServerRequests:
         else:
             connection.requests.withdraw(request)
 
-    def _answer(self, server_request: ServerRequest, method: str, params: Mapping[str, Any]) -> None:
+    def _answer_here(self, server_request: ServerRequest, method: str, params: Mapping[str, Any]) -> None:
         """Let `features` answer. Runs on a callback thread, unless no user code is needed."""
-        if server_request.ended:
+        with self._concluding(server_request, method):
+            if not server_request.ended:
+                question = self.features.question(self._server, method, params)
+                _finish(server_request, question.result_of(question.ask()))
+
+    def _begin_task(
+        self, work: LoopWork, server_request: ServerRequest, method: str, params: Mapping[str, Any], context: Context
+    ) -> None:
+        """Let `features` answer in a task. Runs on the loop, or on any thread once the loop is closed."""
+        loop = work.loop
+        if loop is None or loop.is_closed() or server_request.ended:
+            server_request.finish(refusal=Refusal(INTERNAL_ERROR, _NO_ANSWER))
+            self._let_go(server_request, method)
             return
+        server_request.task = task = loop.create_task(self._answer(server_request, method, params), context=context)
+        server_request.scope.on_cancel(lambda: work.post(task.cancel))
+        # A task that is cancelled before its first step never enters `_answer`.
+        task.add_done_callback(lambda _: self._let_go(server_request, method))
+
+    async def _answer(self, server_request: ServerRequest, method: str, params: Mapping[str, Any]) -> None:
+        with self._concluding(server_request, method):
+            question = self.features.question(self._server, method, params)
+            _finish(server_request, question.result_of(await question.ask()))
+
+    @contextlib.contextmanager
+    def _concluding(self, server_request: ServerRequest, method: str) -> Iterator[None]:
         refusal = Refusal(INTERNAL_ERROR, _NO_ANSWER)
         try:
             with server_request.scope.entered():
-                result = self.features.answer(self._server, method, params)
-            # Raises ValueError for a result that is not JSON, while it can still be refused.
-            encode_result("", result)
+                yield
         except Refusal as refused:
             refusal = refused
         except Exception as error:  # noqa: BLE001 - user code may raise anything, and the server waits for an answer
             logger.error("server_request_failed", server=self._server, method=method, error=exception_text(error))
-        else:
-            server_request.finish(result)
         finally:
             # Needed if user code raised SystemExit. Does nothing if the server request has already ended.
             server_request.finish(refusal=refusal)
+            self._let_go(server_request, method)
+
+
+def _finish(server_request: ServerRequest, result: dict[str, Any]) -> None:
+    # Raises ValueError for a result that is not JSON, while it can still be refused.
+    encode_result("", result)
+    server_request.finish(result)
 
 
 def _refusal_to_relay(owners: Sequence[RequestOwner]) -> Refusal | None:

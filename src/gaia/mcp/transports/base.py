@@ -54,6 +54,9 @@ class MCPTransport(ABC):
     threads call at once.
     """
 
+    takes_headers: ClassVar[bool] = False
+    """Whether a call may have headers of its own."""
+
     @abstractmethod
     def connect(self) -> bool:
         """Establish the connection. True if it is up, False if it could not be established."""

@@ -29,7 +29,7 @@ class Fixture:
         """Whether the server reads what it is sent."""
         self.room = True
         """Whether the channel takes anything."""
-        self.requests = IncomingRequests(self._tell, self._send, Observer("s"), None)
+        self.requests = IncomingRequests(self._tell, self._send, lambda _: None, Observer("s"), None)
 
     def _tell(self, request: Request) -> bool:
         self.told.append(request)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gaia.mcp.protocol.messages import INVALID_PARAMS, Refusal
+from gaia.mcp.protocol.server_questions import root_list
 from gaia.mcp.supervision.client_features import ClientFeatures, Roots
 from tests.supervised import Supervised
 from tests.unit.mcp.supervision.conftest import FORM, HELLO, LINK
+
+
+def answer(features: ClientFeatures, method: str, params: Any) -> dict[str, Any]:
+    question = features.question("web", method, params)
+    return question.result_of(question.ask())
 
 
 class TestCapabilities:
@@ -70,7 +77,7 @@ class TestAnswer:
     def test_the_function_is_told_which_server_asks(self) -> None:
         servers: list[str] = []
         features = ClientFeatures(on_elicitation=lambda request: servers.append(request.server))
-        assert features.answer("web", "elicitation/create", FORM) == {"action": "cancel"}
+        assert answer(features, "elicitation/create", FORM) == {"action": "cancel"}
         assert servers == ["web"]
 
     @pytest.mark.parametrize(
@@ -80,7 +87,7 @@ class TestAnswer:
     def test_a_request_that_is_not_as_it_should_be_does_not_reach_it(self, method: str, params: Any) -> None:
         features = ClientFeatures(on_elicitation=pytest.fail, on_sampling=pytest.fail)
         with pytest.raises(Refusal) as refusal:
-            features.answer("web", method, params)
+            features.question("web", method, params)
         assert refusal.value.code == INVALID_PARAMS
 
     def test_what_the_function_raises_is_its_own(self) -> None:
@@ -88,7 +95,7 @@ class TestAnswer:
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            ClientFeatures(on_sampling=fail).answer("web", "sampling/createMessage", HELLO)
+            answer(ClientFeatures(on_sampling=fail), "sampling/createMessage", HELLO)
 
 
 class TestRoots:
@@ -98,42 +105,39 @@ class TestRoots:
         for use in (Roots, roots.replace):
             with pytest.raises(ValueError, match="roots: "):
                 use(source)
-        assert roots.listing() == {"roots": [{"uri": "file:///before"}]}
+        assert root_list(roots.listed()) == {"roots": [{"uri": "file:///before"}]}
 
     def test_a_list_counts_as_it_was_when_it_was_given(self, tmp_path: Path) -> None:
         source: list[Any] = [tmp_path]
         roots = Roots(source)
         source.append("http://host/")
-        assert roots.listing() == {"roots": [{"uri": tmp_path.as_uri(), "name": tmp_path.name}]}
+        assert root_list(roots.listed()) == {"roots": [{"uri": tmp_path.as_uri(), "name": tmp_path.name}]}
 
     def test_an_iterator_lasts_for_more_than_one_request(self) -> None:
         roots = Roots(iter(["file:///a"]))
-        assert [roots.listing() for _ in range(2)] == [{"roots": [{"uri": "file:///a"}]}] * 2
+        assert [root_list(roots.listed()) for _ in range(2)] == [{"roots": [{"uri": "file:///a"}]}] * 2
 
     def test_a_function_is_called_for_each_request_and_not_before(self) -> None:
         folders = iter(["file:///a", "file:///b"])
         roots = Roots(lambda: [next(folders)])
-        assert [roots.listing()["roots"][0]["uri"] for _ in range(2)] == ["file:///a", "file:///b"]
+        assert [root_list(roots.listed())["roots"][0]["uri"] for _ in range(2)] == ["file:///a", "file:///b"]
 
 
-class TestCoroutineFunctions:
-    @pytest.mark.parametrize("name", ["on_elicitation", "on_sampling"])
-    def test_are_refused_where_they_are_given(self, name: str) -> None:
-        async def answer(request: object) -> None: ...
+class TestAsyncFunctions:
+    def test_are_known_before_they_are_called(self) -> None:
+        async def ask(request: object) -> None: ...
 
-        with pytest.raises(ValueError, match=rf"{name}: runs on a thread.*run_coroutine_threadsafe"):
-            ClientFeatures(**{name: answer})
-
-    def test_an_object_with_an_async_call_is_one(self) -> None:
         class Asks:
             async def __call__(self, request: object) -> None: ...
 
-        with pytest.raises(ValueError, match="on_elicitation: runs on a thread"):
-            ClientFeatures(on_elicitation=Asks())  # type: ignore[arg-type]  # what type checkers find, too
+        for function in (ask, Asks(), partial(ask)):
+            features = ClientFeatures(on_elicitation=function, on_sampling=print)
+            assert features.is_async("elicitation/create")
+            assert not features.is_async("sampling/createMessage")
 
-    def test_do_not_list_roots(self) -> None:
+    def test_may_list_roots(self) -> None:
         async def roots() -> list[str]:
             return []
 
-        with pytest.raises(ValueError, match="roots: runs on a thread"):
-            Roots(roots)  # type: ignore[arg-type]  # what type checkers find, too
+        assert ClientFeatures(roots=Roots(roots)).is_async("roots/list")
+        assert not ClientFeatures(roots=Roots(list)).is_async("roots/list")

@@ -319,9 +319,6 @@ class RelayedCall(SubmittedRequest):
         self._asked_count += 1
         key = str(self._asked_count)
         self._questions[key] = (request, question)
-        # The client has more time from now on, because it has to answer.
-        self.exchange.deadline = None
-        self.allow(_QUESTION_SECONDS + self.requests.session.timeout)
         if not self.client.is_stateless:
             self._ask(key)
         elif self._on_end is not None:
@@ -342,8 +339,6 @@ class RelayedCall(SubmittedRequest):
         if result is None and refusal is None:
             refusal = Refusal(INVALID_REQUEST, "the client has not answered")
         question.finish(result, refusal)
-        if not self._questions:
-            self.allow()
 
     def _withdrawn(self, question: ServerRequest) -> None:
         self._questions = {key: asked for key, asked in self._questions.items() if asked[1] is not question}

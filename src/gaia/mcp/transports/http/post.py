@@ -26,6 +26,7 @@ from gaia.mcp.transports.http import error_responses
 from gaia.mcp.transports.http.event_stream import EventStream, InvalidEvents, content_type
 from gaia.mcp.transports.http.http_session import SESSION_ID, Exchanges, is_stateless
 from gaia.runtime.log import exception_text, get_logger
+from gaia.runtime.redaction import Redactor, secret_headers
 
 logger = get_logger(__name__)
 
@@ -132,8 +133,9 @@ class Post:
         except MCPError as error:
             # An authorization that says why it has no login.
             self._take_back()
-            # A subscription that is refused does not end the channel, because calls may be in flight.
-            if not (self.is_awaited and self._channel.login_required(error)):
+            # A subscription that is refused does not end the channel, because calls may be in flight. Nor does the
+            # refused login of one user.
+            if self._brings_login or not (self.is_awaited and self._channel.login_required(error)):
                 self._fail(error)
         except TimedOut as error:
             self._timed_out(error)
@@ -142,7 +144,7 @@ class Post:
             self._broken(error)
         except Exception as error:  # noqa: BLE001 - a mistake of ours, or of an `Auth`: the caller must hear of it
             self._require_own(error)
-            text = self._session.redact(exception_text(error))
+            text = self._redact(exception_text(error))
             logger.error("http_request_failed", server=self._session.name, error=text)
             self._fail(HttpError(f"the request failed: {text}"))
         finally:
@@ -186,11 +188,17 @@ class Post:
     async def _post(self, connection: HttpConnection) -> None:
         session = self._session
         url = session.url if session.endpoint is None else await session.endpoint()
+        own = self._item.headers
         for _ in range(_MAX_REDIRECTS + 1):
             # After a redirect, again: the session may be known by now.
             headers = session.post_headers(self._item, self._negotiated)
             self._session_id = headers.get(SESSION_ID)
-            response = await session.send(
+            send = session.send
+            if own is not None:
+                headers = {**headers, **own}
+                if self._brings_login:
+                    send = HttpConnection.request
+            response = await send(
                 connection,
                 "POST",
                 url,
@@ -199,6 +207,8 @@ class Post:
                 deadline=self._limit,
                 on_sending=self._begin,
                 on_status=self._note_status,
+                # A cookie for one user must not go to the server with the calls of the others.
+                keep_cookies=own is None,
                 added=session.clock.header(
                     self._item.last_deadline, time.monotonic() if self.method in _OPENING else None
                 ),
@@ -271,6 +281,14 @@ class Post:
     def _note_status(self, status: int) -> None:
         self._refused = 300 <= status < 500
 
+    @property
+    def _brings_login(self) -> bool:
+        return any(name.lower() == "authorization" for name in self._item.headers or ())
+
+    def _redact(self, text: str) -> str:
+        text, own = self._session.redact(text), self._item.headers
+        return text if own is None else Redactor(secret_headers(own))(text)
+
     def _take_back(self) -> None:
         """Mark the message as not sent, if the server has refused every sending."""
         # Not after an interruption: the message then belongs to another channel, which may be sending it.
@@ -323,7 +341,7 @@ class Post:
         elif response.status in (HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT):
             self._fail(HttpError("the server accepted the request and will not answer it", status=response.status))
         else:
-            text = error_responses.excerpt(await read_up_to(response, _MAX_UNUSED_BYTES), self._session.redact)
+            text = error_responses.excerpt(await read_up_to(response, _MAX_UNUSED_BYTES), self._redact)
             self._fail(HttpError(f"the server answered with {kind or 'no content type'}, which is no MCP{text}"))
         return None
 
@@ -364,9 +382,10 @@ class Post:
             await self._pause(stream.pause(_MAX_BACKOFF_SECONDS))
             if self._is_done():
                 return
-            headers = self._session.stream_headers(stream.last_id)
+            headers = {**self._session.stream_headers(stream.last_id), **(self._item.headers or {})}
             try:
-                with await self._session.send(
+                send = HttpConnection.request if self._brings_login else self._session.send
+                with await send(
                     connection, "GET", self._session.url, headers, deadline=self._limit, on_sending=self._check
                 ) as response:
                     if error_responses.is_forgotten(response, self._session_id):
@@ -406,7 +425,7 @@ class Post:
             self._channel.session_forgotten()
         elif self.method == "initialize" and status in _NOT_OFFERED and error is None:
             if not await self._channel.fall_back(self._item):
-                self._fail(error_responses.refusal(response, url, body, session.name, session.redact))
+                self._fail(error_responses.refusal(response, url, body, session.name, self._redact))
         elif error is not None and self.id is not None:
             if not self._corrected and error_responses.code_of(error) == HEADER_MISMATCH:
                 self._corrected = True
@@ -416,7 +435,7 @@ class Post:
             if status == HTTPStatus.UNAUTHORIZED or session.clock.is_known:
                 # A gateway that has passed the message on answers it.
                 self._take_back()
-            self._fail(error_responses.refusal(response, url, body, session.name, session.redact))
+            self._fail(error_responses.refusal(response, url, body, session.name, self._redact))
         return None
 
     def _hand_over_error(self, error: ErrorResponse) -> None:
@@ -443,7 +462,7 @@ class Post:
             self._fail(HttpError(f"the request cannot be sent: {reason}"))
 
     def _fail(self, error: MCPError) -> None:
-        error.message = self._session.redact(error.message)
+        error.message = self._redact(error.message)
         if self.id is not None:
             self._channel.request_failed(self.id, error)
         elif not self._interrupted:

@@ -56,6 +56,7 @@ class HttpTransport(StandaloneTransport):
     """
 
     network_transport = "tcp"
+    takes_headers = True
 
     def __init__(
         self,
