@@ -37,6 +37,7 @@ PUBLIC_NAMES = {
         "CallTimeout",
         "ConfigError",
         "ContentBlock",
+        "CurrentCall",
         "Delivery",
         "ElicitationAnswer",
         "ElicitationCompleted",
@@ -95,6 +96,7 @@ PUBLIC_NAMES = {
         "ToolsChanged",
         "UnknownTool",
         "UrlElicitationRequired",
+        "current_call",
     },
     "gaia.adapters.anthropic": {"anthropic_tools", "run_tool_call", "run_tool_call_async"},
     "gaia.adapters.arguments": {

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from gaia.mcp.mixin import MCPClientMixin
     from gaia.mcp.protocol.server_questions import ElicitationAnswer, ElicitationRequest, SamplingRequest
     from gaia.mcp.requests.submitted_request import CallFuture
+    from gaia.mcp.rpc.call_origin import CurrentCall, current_call
     from gaia.mcp.supervision.context import RecyclingLimits
     from gaia.mcp.supervision.events import (
         ElicitationCompleted,
@@ -98,6 +99,7 @@ __all__ = [
     "CallTimeout",
     "ConfigError",
     "ContentBlock",
+    "CurrentCall",
     "Delivery",
     "ElicitationAnswer",
     "ElicitationCompleted",
@@ -156,6 +158,7 @@ __all__ = [
     "ToolsChanged",
     "UnknownTool",
     "UrlElicitationRequired",
+    "current_call",
 ]
 
 if not TYPE_CHECKING:
@@ -178,6 +181,7 @@ if not TYPE_CHECKING:
             "gaia.mcp.mixin": "MCPClientMixin",
             "gaia.mcp.protocol.server_questions": "ElicitationAnswer ElicitationRequest SamplingRequest",
             "gaia.mcp.requests.submitted_request": "CallFuture",
+            "gaia.mcp.rpc.call_origin": "CurrentCall current_call",
             "gaia.mcp.supervision.context": "RecyclingLimits",
             "gaia.mcp.supervision.events": (
                 "ElicitationCompleted Event EventsDropped GaveUp PromptsChanged ReplicaChanged ResourceUpdated "

@@ -9,9 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from gaia.runtime.locks import WeakObjects, reentrant_lock, steady_start
 from gaia.runtime.loop_work import LoopWork
+
+T = TypeVar("T")
 
 _END_SECONDS = 1.0
 """How long cancelled tasks have to end."""
@@ -63,9 +67,6 @@ class CoroutineThread:
         if thread is not None and thread is not threading.current_thread():
             thread.join(_JOIN_SECONDS)
 
-    def is_current(self) -> bool:
-        return self._thread is threading.current_thread()
-
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
@@ -80,6 +81,16 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+
+
+def run_apart(coroutine: Coroutine[Any, Any, T], work: LoopWork) -> T:
+    """Run a coroutine on the loop of `work`, in this context, while this thread waits."""
+    loop = work.loop
+    assert loop is not None, "it runs until its last user lets go"
+    if work.is_current():
+        coroutine.close()
+        raise RuntimeError("a coroutine cannot wait for another one on its own loop: await the call, with gaia.mcp.aio")
+    return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
 
 _all = WeakObjects(CoroutineThread._begin)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import inspect
 import itertools
@@ -26,7 +25,6 @@ from gaia.mcp.tools.tool import MCPTool
 from gaia.mcp.tools.tool_catalog import SortedTools, ToolCatalog
 from gaia.mcp.tools.tool_filter import ToolFilter
 from gaia.mcp.tools.tool_result import ToolResult
-from gaia.runtime.coroutine_thread import coroutine_thread
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
 
@@ -195,11 +193,9 @@ class ToolCalls:
         """The options after `before_call`, whose coroutine runs on the engine's loop while this thread waits."""
         changes = before_call(self.described(tool_name, arguments, options))
         if inspect.isawaitable(changes):
-            if coroutine_thread.is_current():
-                raise RuntimeError("before_call is async, and so is this function: await the call, with gaia.mcp.aio")
-            loop = self._services.server_request_threads.loop().loop
-            assert loop is not None, "it runs until its last user lets go"
-            changes = asyncio.run_coroutine_threadsafe(_awaited(changes), loop).result()
+            from gaia.runtime.coroutine_thread import run_apart
+
+            changes = run_apart(_awaited(changes), self._services.server_request_threads.loop())
         return options.changed(changes)
 
     def new_request(

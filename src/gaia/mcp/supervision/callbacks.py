@@ -12,15 +12,17 @@ import inspect
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from gaia.runtime.coroutine_thread import coroutine_thread
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import exception_text, get_logger
-from gaia.runtime.loop_work import LoopWork
 from gaia.runtime.threads import DaemonPool
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
+
+if TYPE_CHECKING:
+    from gaia.runtime.coroutine_thread import CoroutineThread
+    from gaia.runtime.loop_work import LoopWork
 
 logger = get_logger(__name__)
 
@@ -220,6 +222,8 @@ class CallbackPool:
 
     def __init__(self, name: str, purpose: str = "callbacks") -> None:
         self._threads = DaemonPool(f"mcp-{name}-{purpose}", _MAX_THREADS)
+        self._coroutines: CoroutineThread | None = None
+        """Set once an async function needed the loop of the process."""
 
     def lane(self, on_dropped: Callable[[str, int], object] | None = None) -> Lane:
         """A lane outside all groups, for a listener: the application limits their number."""
@@ -235,9 +239,14 @@ class CallbackPool:
 
     def loop(self) -> LoopWork:
         """The event loop of the process for async functions whose callers have none. It runs until `close`."""
+        # The import loads asyncio, which most programs with plain functions do without.
+        from gaia.runtime.coroutine_thread import coroutine_thread
+
+        self._coroutines = coroutine_thread
         return coroutine_thread.loop_for(self)
 
     def close(self) -> None:
         """Run the posted tasks, then end the threads. Waits at most 2 s. A later `post` starts threads again."""
         self._threads.drain(_JOIN_SECONDS)
-        coroutine_thread.let_go(self)
+        if self._coroutines is not None:
+            self._coroutines.let_go(self)

@@ -13,13 +13,12 @@ Withdrawal and expiry cancel the user code's scope (`gaia.runtime.cancellation`)
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import Context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gaia.mcp.protocol.messages import (
     INTERNAL_ERROR,
@@ -42,7 +41,11 @@ from gaia.runtime.clock import Clock
 from gaia.runtime.deadlines import DeadlineHandle, Expiring
 from gaia.runtime.locks import end_once, reentrant_lock
 from gaia.runtime.log import exception_text, get_logger
-from gaia.runtime.loop_work import LoopWork
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from gaia.runtime.loop_work import LoopWork
 
 logger = get_logger(__name__)
 
