@@ -61,6 +61,10 @@ class SmallCluster:
         self.lose_node(node_id)
         return done
 
+    def kill_head(self) -> None:
+        """Kill the process that knows the cluster (Ray's GCS)."""
+        psutil.Process(self._cluster.head_node.all_processes["gcs_server"][0].process.pid).kill()
+
     def processes_of(self, node_id: str) -> list[psutil.Process]:
         """All processes of a node: Ray's, its actors, and what these have started."""
         node = next(node for node in self.nodes if node.node_id == node_id)

@@ -1,7 +1,11 @@
 """The Ray engine, with a real cluster of three nodes on this machine."""
 
 import contextlib
+import json
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +33,8 @@ PATIENCE = 60.0
 def whole_cluster() -> Iterator[SmallCluster]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # Ray's own figure is a minute.
+        patch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
         patch.delenv("RAY_ADDRESS", raising=False)
         cluster = SmallCluster()
         yield cluster
@@ -110,10 +116,109 @@ def test_a_server_is_placed_and_leaves_nothing(connect: Connect, entry: Entry) -
 def test_a_lost_node_is_left(connect: Connect, entry: Entry, cluster: SmallCluster) -> None:
     client = connect(entry())
     first, host = placement_of(client).node_id, placement_of(client).host_pid
-    written = client.submit_tool("sleep", {"seconds": 60})
+    under_way = client.submit_tool("sleep", {"seconds": 60})
     assert wait_until(lambda: client.status.in_flight == 1)
     cluster.cut_power(first)
     assert has_left(client, host)
     assert client.call_tool("add", {"a": 1, "b": 1}, timeout=PATIENCE).structured == {"sum": 2}
     assert placement_of(client).node_id != first
-    written.cancel()
+    under_way.cancel()
+
+
+def test_nothing_of_a_killed_actor_is_left_when_another_starts(connect: Connect, entry: Entry) -> None:
+    client = connect(entry())
+    processes = processes_of(client)
+    actor = processes[0].parent()
+    assert actor is not None
+    actor.kill()
+    assert has_left(client, processes[0].pid)
+    assert client.call_tool("add", {"a": 1, "b": 1}, timeout=PATIENCE).structured == {"sum": 2}
+    assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
+
+
+PROGRAM = """
+import json, sys
+from gaia.mcp.client import MCPClient
+client = MCPClient.from_config("demo", json.loads(sys.argv[1]))
+assert client.connect(), client.last_error
+print(client.status.placement.host_pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def program(entry: dict[str, Any]) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Another program that has placed a server, and the process of its host."""
+    command = [sys.executable, "-c", PROGRAM, json.dumps(entry)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        yield started, int(started.stdout.readline())
+        started.kill()
+
+
+def test_a_killed_program_leaves_nothing(entry: Entry) -> None:
+    with program(entry()) as (started, pid):
+        host = psutil.Process(pid)
+        processes = [host, *host.children(recursive=True)]
+        started.kill()
+        assert are_gone(processes)
+
+
+def test_programs_share_a_server_until_the_last_has_left(connect: Connect, entry: Entry) -> None:
+    shared = entry(lifetime="detached", name="team")
+    with program(shared) as (started, pid):
+        client = connect(shared, "demo")
+        processes = processes_of(client)
+        assert processes[0].pid == pid
+        engine = ray_engine(shared)
+        assert [(host.name, host.is_shared) for host in engine.list()] == [("team", True)]
+        engine.close()
+        started.kill()
+        started.wait()
+    assert client.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
+    assert placement_of(client).host_pid == pid
+    client.disconnect()
+    assert are_gone(processes)
+
+
+def test_a_resource_that_no_node_has_is_named(entry: Entry) -> None:
+    client = MCPClient.from_config("demo", {**entry(resources={"telescope": 1}), "startTimeout": 2})
+    try:
+        assert not client.connect()
+        assert "it needs 1 of the resource 'telescope', and none of the 3 nodes has any" in str(client.last_error)
+    finally:
+        client.disconnect()
+
+
+def test_a_node_can_be_named(connect: Connect, entry: Entry, cluster: SmallCluster) -> None:
+    node = cluster.nodes[-1].node_id
+    assert placement_of(connect(entry(resources={}, node=node))).node_id == node
+    client = MCPClient.from_config("demo", entry(node="nowhere"))
+    assert not client.connect()
+    assert "the Ray cluster has no node 'nowhere'" in str(client.last_error)
+    client.disconnect()
+
+
+def test_an_address_without_a_cluster_is_told(entry: Entry) -> None:
+    client = MCPClient.from_config("demo", entry(address="127.0.0.1:1"))
+    assert not client.connect()
+    assert "the Ray cluster at 127.0.0.1:1 cannot be joined" in str(client.last_error)
+    client.disconnect()
+
+
+def test_the_death_of_the_head_ends_no_program(connect: Connect, entry: Entry, cluster: SmallCluster) -> None:
+    """The last test: there is no cluster after it."""
+    placed, here = connect(entry()), connect(DEMO, "here")
+    processes, (member,) = processes_of(placed), members()
+    cluster.kill_head()
+    # Ray's client ends its own process.
+    assert wait_until(lambda: not member.is_running() or member.status() == psutil.STATUS_ZOMBIE, PATIENCE)
+    assert here.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
+    # Calls do not go through Ray.
+    assert placed.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
+    began = time.monotonic()
+    placed.disconnect()
+    assert time.monotonic() - began < PATIENCE / 4
+    assert are_gone(processes)
+    assert not placed.connect()
+    assert "cannot be joined" in str(placed.last_error)

@@ -195,6 +195,8 @@ class _Member:
         self._answers: dict[int, tuple[Latch, dict[str, Any]]] = {0: (Latch(), {})}
         self._later: dict[int, Callable[[str], None]] = {}
         self._writing = reentrant_lock()
+        self._words = ""
+        """Why the process has ended."""
         try:
             _reach(address)
             # A file, because Ray's client may write much, or end in the middle of a line.
@@ -228,6 +230,8 @@ class _Member:
             # What is wrong is told by `_read`.
             self._stdin.write(line)
             self._stdin.flush()
+        if self.ended.is_open:
+            self._give_up()
         return number
 
     def result(self, number: int, timeout: float) -> dict[str, Any] | None:
@@ -268,13 +272,17 @@ class _Member:
                 waiting[1].update(message)
                 waiting[0].open()
         self._process.wait()
-        self.ended.open()
         self._stdout.close()
-        words = self._last_words()
-        logger.debug("ray_client_ended", address=self.address, words=words)
+        self._words = self._last_words()
+        logger.debug("ray_client_ended", address=self.address, words=self._words)
+        self.ended.open()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """End the waits for answers that will not come."""
         for latch, answer in list(self._answers.values()):
             if not latch.is_open:
-                answer["problem"] = words
+                answer["problem"] = self._words
                 latch.open()
 
     def _last_words(self) -> str:
