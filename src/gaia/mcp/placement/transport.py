@@ -29,6 +29,7 @@ from gaia.runtime.threads import EngineThread
 logger = get_logger(__name__)
 
 _POLL_SECONDS = 0.1
+_SOON_SECONDS = 0.02
 _LEAVE_SECONDS = 1.5
 _END_SECONDS = 3.0
 """How long a host takes to end its server after the server's own grace period."""
@@ -313,7 +314,9 @@ class PlacedChannel:
             self._end(f"cannot be reached on {address.node}: {heartbeat.failure}")
         elif not (self._is_open or self._closed.is_open):
             inner.close(0.0)
-            self._closed.wait(_POLL_SECONDS)
+            ended_by = min(until, time.monotonic() + _END_SECONDS)
+            while placed.why_ended() is None and time.monotonic() < ended_by and not self._closed.wait(_SOON_SECONDS):
+                pass
 
     # See `heartbeat.Reaction`.
 
