@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.protocol.eras import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
@@ -15,6 +15,9 @@ from gaia.testing.fake_channel import FakeChannel
 from gaia.testing.fake_state import Content, FakeCall, FakeServerState, Fault
 from gaia.testing.fake_tool import FakePrompt, FakeTool, Json
 from gaia.testing.in_memory import InMemoryTransport
+
+if TYPE_CHECKING:
+    from gaia.testing.fake_http import FakeHttp
 
 _REVISIONS = (*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
 _JUNK = b"Warning: this line is no JSON-RPC message"
@@ -113,6 +116,15 @@ class FakeServer(InProcessServer):
         transport = InMemoryTransport(self.name, timeout, self._start, lambda: self.transport(timeout))
         self._transports.add(transport)
         return transport
+
+    def over_http(self) -> FakeHttp:
+        """The server behind a URL of this machine: a context manager, whose ``url`` is for the entry of a server.
+
+        Calls over HTTP count in `calls`, and faults at calls happen there too.
+        """
+        from gaia.testing.fake_http import FakeHttp
+
+        return FakeHttp(self._state)
 
     @property
     def calls(self) -> list[FakeCall]:
