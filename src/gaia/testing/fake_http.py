@@ -125,7 +125,7 @@ class FakeHttp:
 
     # For the handler.
 
-    def due(self, message: Json) -> list[_Act]:
+    def _due(self, message: Json) -> list[_Act]:
         tool = (message.get("params") or {}).get("name")
         due = []
         with self._lock:
@@ -139,7 +139,7 @@ class FakeHttp:
             self._planned = [planned for planned in self._planned if planned.times]
         return due
 
-    def session(self, identity: str | None, message: Json) -> _HttpSession | None:
+    def _session(self, identity: str | None, message: Json) -> _HttpSession | None:
         """The session of a request; None if it has ended or never began."""
         with self._lock:
             if self._state.revision in STATELESS_REVISIONS:
@@ -153,7 +153,7 @@ class FakeHttp:
                 self._sessions[identity] = _HttpSession(self._state, self._generation, identity, self._crashed)
             return self._sessions[identity]
 
-    def end_session(self, identity: str | None) -> None:
+    def _end_session(self, identity: str | None) -> None:
         with self._lock:
             session = self._sessions.pop(identity or "", None)
         if session is not None:
@@ -276,16 +276,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.answer(405)
 
     def do_DELETE(self) -> None:
-        self.endpoint.end_session(self.headers.get(_SESSION))
+        self.endpoint._end_session(self.headers.get(_SESSION))
         self.answer(200)
 
     def do_POST(self) -> None:
         message: Json = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
         self.breaks = False
-        for act in self.endpoint.due(message):
+        for act in self.endpoint._due(message):
             if act(self):
                 return
-        session = self.endpoint.session(self.headers.get(_SESSION), message)
+        session = self.endpoint._session(self.headers.get(_SESSION), message)
         if session is None:
             self.answer(404)
         elif "method" in message and "id" in message:
