@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from gaia.mcp.protocol.eras import STATELESS_REVISIONS, SUBSCRIPTION_ID
 from gaia.mcp.rpc.channel import Ending
 from gaia.runtime.clock import require_seconds
+from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.threads import DaemonPool
 from gaia.testing.fake_session import FakeSession
 from gaia.testing.fake_state import FakeServerState
@@ -51,7 +52,7 @@ class FakeHttp:
 
     def __init__(self, state: FakeServerState) -> None:
         self._state = state
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Guards the attributes below."""
         self._planned: list[_Planned] = []
         self._sessions: dict[str, _HttpSession] = {}
@@ -181,7 +182,7 @@ class _HttpSession:
         self.identity = identity
         self._threads = DaemonPool(f"mcp-{state.name}-fake", _THREADS)
         self._fake = FakeSession(state, generation, self._threads, self._write, end)
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         self._streams: dict[Any, queue.SimpleQueue[bytes | None]] = {}
         """By id of the request, its messages; None is the end without an answer."""
         self._tokens: dict[Any, Any] = {}
