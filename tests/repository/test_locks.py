@@ -23,6 +23,7 @@ EXCEPTIONS = {
     "mcp/gateway/stdio.py": "waited for by the reading thread alone, which runs nothing of the application",
     "mcp/doctor/endpoint.py": "threads of one examination",
     "testing/fake_clock.py": "threads of a test",
+    "testing/fake_http.py": "threads of a test",
     "testing/fake_session.py": "threads of a test",
     "testing/fake_state.py": "threads of a test",
 }
