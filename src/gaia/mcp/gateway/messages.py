@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -107,13 +108,21 @@ def decode_message(body: bytes) -> ClientMessage:
     return message
 
 
+@functools.cache
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    # Decoding with a decoder takes a third of the time that it takes with a type, and there are few types.
+    return msgspec.json.Decoder(kind)
+
+
 def member(params: Params, key: str, kind: type[T]) -> T | None:
     """One member of the params; None if it is missing. Raises `RequestRefused` if it has another type."""
     raw = params.get(key)
     if raw is None:
         return None
+    # mypy does not know that types are hashable.
+    decoder: msgspec.json.Decoder[T] = _decoder(kind)  # type: ignore[arg-type]
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RequestRefused(INVALID_PARAMS, f"{key}: {error}") from None
 

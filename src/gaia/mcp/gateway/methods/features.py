@@ -40,8 +40,8 @@ list_templates = _listing(View.when_resources_known, View.templates)
 
 
 def call_tool(request: PendingRequest, *, has_waited: bool = False) -> None:
-    name = request.text("name")
-    found = request.view.find_tool(name)
+    name, tools = request.text("name"), request.view.tools()
+    found = tools.routes.get(name) or request.view.find_unlisted_tool(name)
     if found is None:
         if has_waited:
             refuse_unknown(request, "tool", name)
@@ -49,7 +49,7 @@ def call_tool(request: PendingRequest, *, has_waited: bool = False) -> None:
             # The tool's server may be about to list it.
             request.view.when_settled(later(request, lambda: call_tool(request, has_waited=True)))
         return
-    if request.headers is not None and (marks := request.view.tools().marks.get(name)):
+    if request.headers is not None and (marks := tools.marks.get(name)):
         check_parameters(request.headers, marks, request.params.get("arguments"))
     server, own_name = found
     relay(request, server, request.forwarded(name=own_name), own_name)

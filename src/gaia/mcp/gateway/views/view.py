@@ -172,10 +172,7 @@ class View:
                 found.append((name.removeprefix(PREFIX), server, route.tool))
         return found
 
-    def find_tool(self, name: str) -> tuple[UpstreamServer, str] | None:
-        return self.tools().routes.get(name) or self._find_unlisted_tool(name)
-
-    def _find_unlisted_tool(self, name: str) -> tuple[UpstreamServer, str] | None:
+    def find_unlisted_tool(self, name: str) -> tuple[UpstreamServer, str] | None:
         """Find a tool of a server that has not joined the routes. Its call waits, or fails with the reason."""
         for server in self.servers():
             prefix = "" if self.server is not None else f"{server.name}_"

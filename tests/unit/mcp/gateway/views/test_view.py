@@ -119,12 +119,12 @@ async def test_a_listed_tool_that_the_manager_has_no_route_to_yet_is_called(monk
     async with Gateway(servers()) as gateway:
         await asyncio.to_thread(gateway.manager.wait_ready, PATIENCE)
         view = View(gateway._servers, gateway._changes, None, Profile("p"))
-        assert view._find_unlisted_tool("a_look") is None
+        assert view.find_unlisted_tool("a_look") is None
         monkeypatch.setattr(gateway.manager._engine.registry, "routes", {})
-        found = view._find_unlisted_tool("a_look")
+        found = view.find_unlisted_tool("a_look")
         assert found is not None
         assert (found[0].name, found[1]) == ("a", "look")
-        assert view._find_unlisted_tool("a_nothing") is None
+        assert view.find_unlisted_tool("a_nothing") is None
         monkeypatch.undo()
 
 
