@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,18 +50,15 @@ def client_of(manager: MCPClientManager) -> MCPClient:
 
 
 def test_calls_at_once_are_spread(fault_server: Server, tmp_path: Path) -> None:
-    together = threading.Barrier(3)
-
-    def sleep(_: int) -> Any:
-        together.wait(PATIENCE)
-        return client.call_tool("sleep", {"seconds": 0.2})
-
     state = tmp_path / "state"
-    with MCPClient.from_config("it", replicated(fault_server(state_file=state))) as client:
+    with (
+        MCPClient.from_config("it", replicated(fault_server(state_file=state))) as client,
+        ThreadPoolExecutor(3) as pool,
+    ):
         assert is_ready(client, 3)
-        with ThreadPoolExecutor(3) as threads:
-            list(threads.map(sleep, range(3)))
-        assert len({call.start for call in read_state(state).calls}) == 3
+        sleeping = [pool.submit(client.call_tool, "sleep", {"seconds": 0.5}) for _ in range(3)]
+        assert wait_until(lambda: [one.in_flight for one in client.status.replicas] == [1, 1, 1])
+        assert not any(one.result(PATIENCE).is_error for one in sleeping)
         assert len({one.pid for one in client.status.replicas}) == 3
     assert wait_until(lambda: not any(map(is_alive, read_state(state).pids)))
 
@@ -184,8 +180,11 @@ async def test_behind_a_gateway_calls_are_spread_and_sessions_may_have_instances
 
     async with running({"it": shared, "own": own}) as url, Client(f"{url}/mcp", mode="legacy") as client:
         assert await asyncio.to_thread(has_started, "shared", 2)
-        await asyncio.gather(*(client.call_tool("it_sleep", {"seconds": 0.3}) for _ in range(2)))
-        assert len({call.start for call in read_state(tmp_path / "shared").calls}) == 2
+        sleeping = asyncio.create_task(client.call_tool("it_sleep", {"seconds": 1.0}))
+        assert await asyncio.to_thread(wait_until, lambda: read_state(tmp_path / "shared").calls != ())
+        beside = (await client.call_tool("it_pid")).content[0].text
+        await sleeping
+        assert beside != (await client.call_tool("it_pid")).content[0].text
         pids = {(await client.call_tool("own_pid")).content[0].text for _ in range(3)}
         assert len(pids) == 1, "the session stays with its process"
         # Two replicas of the shared one, that of the session, and a spare: an instance has no replicas.

@@ -216,7 +216,8 @@ class Pool:
         """Start a replica at rest, unless so many start; let those on trial or without a login look at the calls."""
         waiting = [one for one in self.replicas.values() if one.queue.ready is None]
         at_rest = [one for one in waiting if one.queue.state is ServerState.EXITED]
-        under_way = sum(one.queue.state in _UNDER_WAY for one in waiting)
+        # Those that are ready without a connection are on trial, or about to take calls.
+        under_way = sum(one.queue.state in (*_UNDER_WAY, ServerState.READY) for one in waiting)
         others = [one for one in waiting if one.queue.state in (ServerState.READY, ServerState.NEEDS_AUTHORIZATION)]
         # Counted last: a replica that started until now may have taken the calls.
         for one in (*others, *(at_rest[:1] if under_way < wanted() else ())):
