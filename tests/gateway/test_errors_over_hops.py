@@ -137,6 +137,37 @@ async def test_a_server_that_was_lost_refuses_calls_and_its_tools_stay_known(hop
 
 
 @PROTOCOLS
+@HOPS
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_a_call_that_times_out_at_the_server_or_while_it_waits_for_it(
+    is_running: bool, hops: int, protocol: str
+) -> None:
+    server = FakeServer("files", tools=[write])
+    restart = {"initialDelay": 600, "maxDelay": 600}
+    async with client_over({"files": {**server, "timeout": 0.2, "restart": restart}}, hops, protocol) as client:
+        if is_running:
+            server.hang(tool="write")
+        else:
+            server.fail_starts(100)
+            server.crash()
+        error = await asyncio.to_thread(error_of, client, name_of("files_write", hops))
+    assert (error.error_type, error.delivery) == ("timeout", "unknown" if is_running else "not_sent")
+
+
+@PROTOCOLS
+@HOPS
+async def test_a_call_for_which_there_is_no_room(hops: int, protocol: str) -> None:
+    server = FakeServer("files", tools=[write])
+    server.hang(tool="write")
+    async with client_over({"files": {**server, "maxPending": 1}}, hops, protocol) as client:
+        first = client.submit_tool(name_of("files_write", hops), {})
+        await asyncio.to_thread(server.wait_for_call)
+        error = await asyncio.to_thread(error_of, client, name_of("files_write", hops))
+        first.cancel()
+    assert (error.error_type, error.delivery) == ("overloaded", "not_sent")
+
+
+@PROTOCOLS
 async def test_a_manager_asks_a_gateway_for_the_tool_of_a_server_that_has_not_started(protocol: str) -> None:
     servers = {"files": {"command": "/does/not/exist"}, "other": FakeServer("other", tools=[write])}
     async with running(Gateway(servers)) as url:
