@@ -53,7 +53,7 @@ from gaia.runtime.handover import on_engine_thread
 from gaia.runtime.locks import WeakObjects, reentrant_lock
 from gaia.runtime.log import get_logger
 from gaia.runtime.rates import EventRate, TokenBucket
-from gaia.runtime.redaction import MASK, mask_strings
+from gaia.runtime.redaction import MASK, Redactor, mask_strings, secret_headers
 from gaia.telemetry.spans import Executor, tracing_is_off
 
 logger = get_logger(__name__)
@@ -436,13 +436,13 @@ class Connection:
             return None
         failure = failure_in(result)
         if failure is not None:
-            failure.message = self.redact(failure.message)[:_MAX_ERROR]
+            failure.message = self._redact_for(call, failure.message)
         return failure
 
     def _fail(self, message: ErrorResponse) -> None:
         call = None if message.id is None else self._take(message.id)
         error = message.error
-        text = self.redact(_text_of(error))[:_MAX_ERROR]
+        text = self._redact_for(call, _text_of(error))
         if call is None:
             # `_take` has logged a late answer, such as the answer to a subscription when the server is stopped.
             if message.id is None:
@@ -510,6 +510,12 @@ class Connection:
     def redact(self, text: str) -> str:
         # A message may arrive before the channel is attached: its secrets are not known yet.
         return MASK if self.channel is None else self.channel.redact(text)
+
+    def _redact_for(self, call: Call | None, text: str) -> str:
+        text = self.redact(text)
+        if call is not None and call.headers is not None:
+            text = Redactor(secret_headers(call.headers))(text)
+        return text[:_MAX_ERROR]
 
     def _refuse(self, call: Call) -> None:
         waiting = f"server {self.name!r} already has {self._max_pending} calls waiting"
