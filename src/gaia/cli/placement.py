@@ -115,7 +115,9 @@ def placement(
             terminal.show(_table([(wanted.engine, host) for host in hosts]))
         else:
             terminal.say(f"No program has placed {one_line(name)}", "yellow")
-        terminal.say(one_line(finding["problem"] or f"{wanted.engine}: {finding['found']}"))
+        # While it runs, it may have the very place that the engine lacks for another one.
+        if finding["found"] is not None or not hosts:
+            terminal.say(one_line(finding["problem"] or f"{wanted.engine}: {finding['found']}"))
     if not hosts:
         raise typer.Exit(FAILED)
 
