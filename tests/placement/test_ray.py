@@ -12,9 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
+from gaia import __version__
 from gaia.mcp.client import MCPClient
 from gaia.mcp.config.placement import Placement
 from gaia.mcp.config.server_config import ServerConfig
+from gaia.mcp.placement.engine import Launch
 from tests.placement.conftest import DEMO, are_gone, processes_of
 from tests.placement.small_cluster import SmallCluster
 from tests.waiting import wait_until
@@ -134,6 +136,30 @@ def test_nothing_of_a_killed_actor_is_left_when_another_starts(connect: Connect,
     assert has_left(client, processes[0].pid)
     assert client.call_tool("add", {"a": 1, "b": 1}, timeout=PATIENCE).structured == {"sum": 2}
     assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
+
+
+def test_a_host_that_does_not_answer_is_not_said_to_have_ended(entry: Entry) -> None:
+    told: list[str] = []
+    engine = ray_engine(entry())
+    launch = Launch(version=__version__, name="demo", entry=dict(DEMO), token="t" * 32, lease=60)
+    placed = engine.start(launch, told.append)
+    try:
+        host = psutil.Process(placed.wait(PATIENCE).pid)
+        actor = host.parent()
+        assert actor is not None
+        actor.suspend()
+        try:
+            assert not placed.stop(0.0)
+            assert not placed.stop(0.0)
+            assert placed.why_ended() is None
+            assert host.is_running()
+        finally:
+            actor.resume()
+        assert wait_until(lambda: placed.stop(1.0), PATIENCE)
+        assert are_gone([host])
+        assert told == []
+    finally:
+        engine.close()
 
 
 PROGRAM = """

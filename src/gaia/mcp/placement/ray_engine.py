@@ -96,7 +96,8 @@ class RayEngine:
     def close(self) -> None:
         with _joining:
             member, self._member = self._member, None
-            if member is not None:
+            # A forked child has only copies of its parent's.
+            if member is not None and member.owner == os.getpid():
                 member.users -= 1
                 if not member.users and not member.ended.is_open:
                     member.leave()
@@ -104,10 +105,10 @@ class RayEngine:
     def _joined(self) -> _Member:
         with _joining:
             address = _address(self._placement.address)
-            if self._member is None or self._member.ended.is_open or self._member.address != address:
+            if self._member is None or not self._member.is_usable or self._member.address != address:
                 self.close()
                 present = _members.get(address)
-                if present is None or present.ended.is_open or present.owner != os.getpid():
+                if present is None or not present.is_usable:
                     present = _members[address] = _Member(address)
                 present.users += 1
                 self._member = present
@@ -218,6 +219,10 @@ class _Member:
         if answer is None or "problem" in answer:
             self.leave()
             raise StartFailed(_not_joined(address, (answer or {}).get("problem", f"no answer in {_JOIN_SECONDS:g} s")))
+
+    @property
+    def is_usable(self) -> bool:
+        return not self.ended.is_open and self.owner == os.getpid()
 
     def begin(self, operation: str, on_later: Callable[[str], None] | None = None, **arguments: Any) -> int:
         """Send a request. Returns its number, for `result`."""

@@ -32,7 +32,7 @@ NAMESPACE = "gaia-mcp"
 """Of the actors of all placed servers, so that they are found."""
 
 _REPORT_SECONDS = 2.0
-_END_SECONDS = 15.0
+_END_SECONDS = 3.0
 _LEAVE_SECONDS = 3.0
 _PAUSE_SECONDS = 0.05
 _LINE_BYTES = 256 * 1024 * 1024
@@ -179,22 +179,32 @@ class Member:
 
     async def stop(self, host: int, grace: float, demand: dict[str, float]) -> dict[str, Any]:
         """End a host and its actor, whose place is free then; if it had none yet, say why."""
-        actor, is_ready = self._actors.pop(host, None), host in self._watches
-        reason = None if is_ready else await asyncio.to_thread(shortage, demand)
-        return {"stopped": actor is None or await self._end(actor, grace if is_ready else None), "reason": reason}
+        actor = self._actors.get(host)
+        if actor is None:
+            return {"stopped": True, "reason": None}
+        if host not in self._watches:
+            reason = await asyncio.to_thread(shortage, demand)
+            await self._kill(self._actors.pop(host, actor))
+            return {"stopped": True, "reason": reason}
+        has_ended = await self._end(actor, grace)
+        if has_ended:
+            self._actors.pop(host, None)
+        return {"stopped": has_ended, "reason": None}
 
-    async def _end(self, actor: Any, grace: float | None) -> bool:
-        """End an actor with its host, whose end is not waited for if `grace` is None. Returns whether it is gone."""
-        has_ended = True
-        if grace is not None:
-            try:
-                has_ended = await asyncio.wait_for(_answer(actor.stop.remote(grace)), grace + _END_SECONDS)
-            except ActorDiedError:
-                has_ended = True
-            except (RayError, TimeoutError):
-                has_ended = False
-        await self._kill(actor)
-        return has_ended
+    async def _end(self, actor: Any, grace: float) -> bool:
+        """End an actor with its host. Returns whether that is certain.
+
+        If not, the actor is not killed: Ray would say at once that it is dead, while its host may still run.
+        """
+        try:
+            has_ended = await asyncio.wait_for(_answer(actor.stop.remote(grace)), grace + _END_SECONDS)
+        except ActorDiedError:
+            return True
+        except (RayError, TimeoutError):
+            return False
+        if has_ended:
+            await self._kill(actor)
+        return bool(has_ended)
 
     async def look(self, demand: dict[str, float]) -> dict[str, Any]:
         """What there is in the cluster, and why something that needs `demand` has no place there."""
