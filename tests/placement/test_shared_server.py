@@ -2,12 +2,14 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from gaia.mcp.client import MCPClient
@@ -79,6 +81,24 @@ def test_other_settings_are_refused_by_the_names_of_their_keys(connect: Connect)
     assert second.last_error.endswith("give all programs the same: cwd, env")
     second.disconnect()
     assert first.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
+
+
+def test_a_start_can_be_given_up() -> None:
+    client = MCPClient.from_config(
+        "demo", shared({"command": sys.executable, "args": ["-c", "import time; time.sleep(601)"]})
+    )
+    connecting = threading.Thread(target=client.connect)
+    connecting.start()
+
+    def servers() -> list[psutil.Process]:
+        return [one for one in psutil.process_iter(["cmdline"]) if "time.sleep(601)" in str(one.info["cmdline"])]
+
+    assert wait_until(lambda: servers() != [])
+    processes = servers()
+    client.disconnect()
+    connecting.join()
+    assert are_gone(processes)
+    assert ProcessEngine().list() == []
 
 
 def test_a_program_that_is_killed_is_not_waited_for(connect: Connect, program: Start) -> None:

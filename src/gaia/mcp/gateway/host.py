@@ -1,7 +1,7 @@
 """``python -m gaia.mcp.gateway.host``: a gateway with one server, for a program on another machine.
 
 It reads a `Launch` from its standard input and answers `Ready` on its standard output. It ends when its standard input
-ends, unless it is shared, and when no owner has been heard of for the time of the lease.
+ends, unless it is shared and its server was ready, and when no owner has been heard of for the time of the lease.
 """
 
 from __future__ import annotations
@@ -171,13 +171,13 @@ class Host:
             loop.call_soon_threadsafe(self._look)
 
         self.gateway.manager.subscribe(changed)
-        if not self._launch.is_shared:
-            loop.add_reader(0, self._read_input)
+        loop.add_reader(0, self._read_input)
 
     def _read_input(self) -> None:
         if not os.read(0, 65536):
             asyncio.get_running_loop().remove_reader(0)
-            self._end()
+            if not (self._launch.is_shared and self._is_announced):
+                self._end()
 
     async def _application(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.gateway(scope, receive, send)

@@ -99,6 +99,7 @@ class Placed(Protocol):
     def stop(self, grace: float) -> bool:
         """End the host, which has `grace` seconds to end by itself: the server exits, or is killed, within 2 s.
 
+        A shared host ends by itself when its last owner leaves: it is only waited for, unless it was not ready yet.
         True if nothing of it runs any more; False if that is unknown, as when its machine is silent. Waits a bounded
         time. May be called again, and by several threads.
         """

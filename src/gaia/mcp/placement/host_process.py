@@ -120,13 +120,13 @@ class HostProcess:
             line = self._launch.line()
             while line := line[self._stdin.write(line) :]:
                 pass
-            if self._is_detached:
-                self._stdin.close()
         while line := self._stdout.readline(_LINE_BYTES):
             with contextlib.suppress(msgspec.MsgspecError):
                 self._answer = msgspec.json.decode(line, type=Ready)
                 break
             self._tail.append(line.decode("utf-8", "replace").rstrip())
+        if self._is_detached:
+            self._stdin.close()
         self._settled.open()
         # The host writes nothing any more.
         code = self._process.wait()

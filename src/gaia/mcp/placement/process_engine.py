@@ -85,15 +85,14 @@ class _SharedHost:
         return None if record is None or record.is_running() else "ended with its host"
 
     def stop(self, grace: float) -> bool:
+        """End a start. A host that was found may have other owners, so only its lease ends it."""
         self._is_stopped = True
         record, until = self._record, time.monotonic() + grace
         if record is None:
             return self._process is None or self._process.stop(0.0)
         while record.is_running():
             if time.monotonic() >= until:
-                with contextlib.suppress(psutil.Error):
-                    psutil.Process(record.address.pid).kill()
-                return not record.is_running()
+                return False
             time.sleep(_POLL_SECONDS)
         with contextlib.suppress(ConfigError), json_file.locked(self._file, 0.0) as target:
             _read(target)

@@ -253,7 +253,8 @@ class PlacedChannel:
         if heartbeat is not None and leaving is not None and grace > 0 and self._ending is None:
             leaving.set()
             heartbeat.left.wait(_LEAVE_SECONDS)
-        was_last = not self._launch.is_shared or (heartbeat is not None and heartbeat.was_last)
+        # A shared host that this program has just begun to start has no other owner.
+        was_last = not self._launch.is_shared or heartbeat is None or heartbeat.was_last
         if inner is not None:
             # The session of a host that ends needs no end of its own.
             inner.close(0.0 if was_last else grace)
