@@ -230,7 +230,9 @@ class ToolCalls:
             max_timeout=self._max_timeout(options),
             observation=observation,
             origin=self.requests.origin_of("tools/call", tool_name, arguments, options.context, observation),
-            check=None if tool is None else self.outputs.check_of(tool, self.output_checks),
+            check=None
+            if tool is None or tool.output_schema is None
+            else self.outputs.check_of(tool, self.output_checks, None if observation is None else observation.context),
         )
 
     def _unlisted_tool(self, tool_name: str) -> MCPTool | None:

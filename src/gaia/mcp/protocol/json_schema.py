@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import orjson
 
+from gaia.mcp.protocol.quick_check import QuickCheck, quick_check
 from gaia.runtime.locks import import_apart
 
 _MAX_PATTERN = 4000
@@ -123,6 +124,11 @@ class JsonSchema:
             for error in meta.iter_errors(schema):
                 raise SchemaUnusable(_worded(error))
             self._validator = kind(schema, registry=REGISTRY) if trusted else _counting_validator(kind, schema)
+        self.quick: QuickCheck | None = None
+        """Decides about small values without the whole check; None if the schema is trusted or not a common one."""
+        if not trusted:
+            dialect = {} if declared is None or not isinstance(schema, dict) else {"$schema": declared}
+            self.quick = quick_check({**schema, **dialect} if isinstance(schema, dict) else schema, frozenset(_FORMATS))
 
     def problems(self, value: Any) -> list[str]:
         """The first few problems of `value`; empty if there are none.

@@ -266,8 +266,11 @@ class RequestExchange(msgspec.Struct, eq=False):
                 return self._require_input(result)
             if self._keep is not None and context.is_stateless:
                 return CHECK
-            if check is not None and not check.fails_call:
-                check.note(result)
+            if check is not None:
+                if check.passes(result):
+                    check = None
+                elif not check.fails_call:
+                    check.note(result)
         if check is not None and check.fails_call:
             return CHECK
         self.is_over = True

@@ -1,7 +1,7 @@
 """Checks results of tools: ``structuredContent`` against ``outputSchema`` ("Tools", "Output Schema").
 
-A check may take seconds, so each server's results are checked on the server's own thread. A call waits for its check
-only if a wrong result makes the call fail.
+A small result that fits a common schema passes at once, in the thread that has it. Any other check may take seconds, so
+it is made on the server's own thread. A call waits for its check only if a wrong result makes the call fail.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from contextvars import Context, copy_context
 from typing import Any
 
 import orjson
+from opentelemetry import context as contexts
 
 from gaia.mcp.config.server_config import OutputMode
 from gaia.mcp.errors import InvalidResponse
 from gaia.mcp.protocol.json_schema import CheckGivenUp, JsonSchema, SchemaUnusable
+from gaia.mcp.protocol.quick_check import QuickCheck
 from gaia.mcp.tools.tool import MCPTool
 from gaia.runtime.locks import reentrant_lock
 from gaia.runtime.log import get_logger
@@ -130,21 +132,42 @@ class OutputChecks:
 
 
 class OutputCheck:
-    """The check of one call's result. It logs in the caller's context, so the log belongs to the caller's trace."""
+    """The check of one call's result. It logs in the context of the call, so the log belongs to the call's span."""
 
-    __slots__ = ("_check", "_checks", "_context", "fails_call")
+    __slots__ = ("_check", "_checks", "_context", "_quick", "_traced", "fails_call")
 
-    def __init__(self, checks: OutputChecks, check: Check, *, fails_call: bool) -> None:
-        """Made in the caller's thread, because it copies the context."""
+    def __init__(
+        self,
+        checks: OutputChecks,
+        check: Check,
+        quick: QuickCheck | None = None,
+        traced: contexts.Context | None = None,
+        *,
+        fails_call: bool,
+    ) -> None:
+        """Made in the caller's thread, because it copies the context. `traced` has the call's span."""
         self._checks = checks
         self._check = check
+        self._quick = quick
+        self._traced = traced
         self._context: Context = copy_context()
         self.fails_call = fails_call
         """Whether a wrong result makes the call fail. Otherwise no call has to wait for the check."""
 
+    def passes(self, result: Mapping[str, Any]) -> bool:
+        """Whether the result certainly fits, as microseconds can tell. If not, the whole check decides."""
+        quick = self._quick
+        return quick is not None and "structuredContent" in result and quick(result["structuredContent"])
+
     def problem(self, result: Mapping[str, Any]) -> InvalidResponse | None:
         """Check a result now. Returns the error that the call fails with, or None. May take seconds."""
-        return self._context.run(self._check, result)
+        return self._context.run(self._problem, result)
+
+    def _problem(self, result: Mapping[str, Any]) -> InvalidResponse | None:
+        if self._traced is not None:
+            # In a copy of the caller's context, so nothing has to be detached.
+            contexts.attach(self._traced)
+        return self._check(result)
 
     def submit(self, task: Callable[[], object]) -> None:
         """Run a task, such as `problem`, on the server's check thread. Raises `PoolExhausted`."""
@@ -173,11 +196,17 @@ class OutputValidation:
         self._ready: dict[str, tuple[dict[str, Any], JsonSchema | None]] = {}
         """By tool name: the schema as listed, and its compiled form, or None if the schema cannot be used."""
 
-    def check_of(self, tool: MCPTool, checks: OutputChecks) -> OutputCheck | None:
-        if tool.output_schema is None or self._mode == "off":
+    def check_of(
+        self, tool: MCPTool, checks: OutputChecks, traced: contexts.Context | None = None
+    ) -> OutputCheck | None:
+        """The check of a call that is made now, in this context; `traced` has its span."""
+        schema = tool.output_schema
+        if schema is None or self._mode == "off":
             return None
-        check = functools.partial(self._check, tool.name, tool.output_schema)
-        return OutputCheck(checks, check, fails_call=self._mode == "error")
+        check = functools.partial(self._check, tool.name, schema)
+        known = self._ready.get(tool.name)
+        quick = None if known is None or known[0] is not schema or known[1] is None else known[1].quick
+        return OutputCheck(checks, check, quick, traced, fails_call=self._mode == "error")
 
     def prepare(self, tools: Iterable[MCPTool]) -> Iterator[None]:
         """Compile the schemas of listed tools, one with each step. The first one takes a tenth of a second."""
@@ -217,6 +246,8 @@ class OutputValidation:
     def _usable(self, tool: str, schema: dict[str, Any]) -> JsonSchema | None:
         known = self._ready.get(tool)
         if known is not None and (known[0] is schema or known[0] == schema):
+            # `check_of` compares by identity, and a new listing has made a new schema.
+            self._ready[tool] = (schema, known[1])
             return known[1]
         if len(self._ready) >= _MAX_SCHEMAS:
             self._ready.clear()

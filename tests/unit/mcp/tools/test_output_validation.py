@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import Mock, patch
 
 import pytest
+from opentelemetry import trace
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.errors import InvalidResponse
@@ -20,10 +21,14 @@ from gaia.mcp.tools.output_validation import OutputCheck, OutputChecks, OutputVa
 from gaia.mcp.tools.tool import MCPTool
 from gaia.runtime.threads import PoolExhausted
 from tests.fake_transport import FakeTransport
+from tests.tracing import Tracing
 from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 SCHEMA: Json = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+RARE: Json = {**SCHEMA, "not": {"type": "array"}}
+"""A schema that only the whole check knows."""
+
 GOOD: Json = {"content": [], "structuredContent": {"n": 1}}
 BAD: Json = {"content": [], "structuredContent": {"n": "one"}}
 
@@ -163,9 +168,9 @@ def connect() -> Iterator[Callable[..., MCPClient]]:
     """A client whose tool `count` answers with a result of the test."""
     clients: list[MCPClient] = []
 
-    def connect(result: Json, **settings: Any) -> MCPClient:
+    def connect(result: Json, schema: Json = SCHEMA, **settings: Any) -> MCPClient:
         transport = FakeTransport()
-        transport.tools = [{"name": "count", "outputSchema": SCHEMA}]
+        transport.tools = [{"name": "count", "outputSchema": schema}]
         transport.answers["tools/call"] = lambda _: result
         clients.append(MCPClient("fake", transport, protocol="handshake", **settings))
         assert clients[-1].connect()
@@ -192,7 +197,7 @@ class TestCalls:
     def test_a_check_that_fails_ends_the_call(
         self, connect: Callable[..., MCPClient], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        client = connect(GOOD, output_validation="error")
+        client = connect(GOOD, RARE, output_validation="error")
         # As what an extension in Rust raises, it is no `Exception`.
         monkeypatch.setattr(OutputValidation, "_check", Mock(side_effect=BaseException("a mistake")))
         assert isinstance(client.submit_tool("count").exception(PATIENCE), InvalidResponse)
@@ -200,7 +205,7 @@ class TestCalls:
     def test_submitted_calls_are_checked_where_no_user_code_runs(
         self, connect: Callable[..., MCPClient], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        client = connect(GOOD, output_validation="error")
+        client = connect(GOOD, RARE, output_validation="error")
         threads: list[str] = []
         look = OutputValidation._check
 
@@ -212,15 +217,49 @@ class TestCalls:
         assert client.submit_tool("count").result(PATIENCE) == GOOD
         assert threads == ["mcp-fake-checks-1"]
 
+    @pytest.mark.parametrize("mode", ["warn", "error"])
+    def test_a_small_result_passes_at_once(
+        self, connect: Callable[..., MCPClient], monkeypatch: pytest.MonkeyPatch, mode: Any
+    ) -> None:
+        client = connect(GOOD, output_validation=mode)
+        ready = client._engine.tool_calls.outputs._ready
+
+        def is_compiled() -> bool:
+            return "count" in ready and ready["count"][0] is client.list_tools()[0].output_schema
+
+        assert wait_until(is_compiled)
+        whole = Mock(side_effect=AssertionError("not needed"))
+        monkeypatch.setattr(OutputChecks, "add", whole)
+        monkeypatch.setattr(OutputCheck, "problem", whole)
+        assert client.call_tool("count") == GOOD
+        assert client.submit_tool("count").result(PATIENCE) == GOOD
+        # An equal schema of another listing counts as the same.
+        client.list_tools(refresh=True)
+        assert wait_until(is_compiled)
+        assert client.call_tool("count") == GOOD
+
+    @pytest.mark.parametrize("mode", ["warn", "error"])
+    def test_the_log_of_a_problem_belongs_to_the_span_of_the_call(
+        self, connect: Callable[..., MCPClient], monkeypatch: pytest.MonkeyPatch, mode: Any
+    ) -> None:
+        tracing, found = Tracing.installed(monkeypatch), list[int]()
+        logger = Mock()
+        logger.warning = lambda *_, **__: found.append(trace.get_current_span().get_span_context().span_id)
+        monkeypatch.setattr(output_checks, "logger", logger)
+        client = connect(BAD, output_validation=mode)
+        client.call_tool("count")
+        assert wait_until(lambda: bool(found))
+        assert found == [tracing.call.context.span_id]
+
     def test_no_call_waits_for_a_check_that_it_cannot_fail_of(
         self, connect: Callable[..., MCPClient], held: threading.Event
     ) -> None:
-        client = connect(GOOD)
+        client = connect(GOOD, RARE)
         assert client.call_tool("count") == GOOD
         assert [client.submit_tool("count").result(PATIENCE) for _ in range(9)] == [GOOD] * 9
 
     def test_checks_delay_no_call_to_another_server(self, held: threading.Event, checked: list[str]) -> None:
-        schema = {"type": "object"}
+        schema = RARE
         transports = {name: FakeTransport() for name in ("busy", "free")}
         for transport in transports.values():
             transport.answers["server/discover"] = lambda _: {}
