@@ -18,7 +18,8 @@ from tests.waiting import wait_until
 kubernetes = pytest.importorskip("kubernetes", reason="the client of Kubernetes is not installed")
 pytest.importorskip("cryptography")
 
-from gaia.mcp.placement.kubernetes_engine import RULES, KubernetesEngine, label_of, manifests  # noqa: E402
+from gaia.mcp.placement.kubernetes_engine import RULES, KubernetesEngine  # noqa: E402
+from gaia.mcp.placement.kubernetes_manifests import label_of, manifests  # noqa: E402
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
