@@ -17,11 +17,11 @@ from tests.servers.ledger_server import DOCUMENT, PIXEL
 
 pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install openai-agents")
 
-from agents import Agent, RunConfig, Runner, RunResult, Tool
+from agents import Agent, RunConfig, RunContextWrapper, Runner, RunResult, Tool
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
 from gaia.adapters.openai_agents import MCPManagerAgent, function_tools
-from gaia.adapters.selection import Manager
+from gaia.adapters.selection import Manager, ToolSelection
 
 Json = dict[str, Any]
 Step = tuple[str, Json | str]
@@ -191,6 +191,19 @@ def test_an_agent_of_a_manager_can_be_cloned_and_has_its_own_tools_too(manager: 
 
     assert model.first_call is not None
     assert {"own", "mcp_ledger_add"} <= {tool.name for tool in model.first_call.tools}
+
+
+def test_an_agent_may_be_given_another_manager(manager: MCPClientManager) -> None:
+    agent = MCPManagerAgent[None](name="agent", mcp_manager=ToolSelection(manager, tools=["add"]))
+
+    def names() -> list[str]:
+        return [tool.name for tool in asyncio.run(agent.get_mcp_tools(RunContextWrapper(None)))]
+
+    assert names() == ["mcp_ledger_add"]
+    agent.mcp_manager = ToolSelection(manager, tools=["echo"])
+    assert names() == ["mcp_ledger_echo"]
+    agent.mcp_manager = None
+    assert names() == []
 
 
 def test_runs_of_synchronous_code_work_with_the_same_tools(manager: MCPClientManager) -> None:

@@ -43,20 +43,23 @@ class MCPManagerAgent(Agent[TContext]):
     mcp_instructions: bool = False
     """Whether the servers' instructions follow the agent's own. A model obeys them, so trust these servers."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._selection = None if self.mcp_manager is None else ToolSelection.shared(self.mcp_manager)
-
     async def get_mcp_tools(self, run_context: RunContextWrapper[TContext]) -> list[Tool]:
         """The tools of `mcp_servers`, and the present tools of `mcp_manager`."""
         tools = await super().get_mcp_tools(run_context)
-        return tools if self._selection is None else [*tools, *self._selection.cached(_function_tools)]
+        selection = self._selected()
+        return tools if selection is None else [*tools, *selection.cached(_function_tools)]
 
     async def get_system_prompt(self, run_context: RunContextWrapper[TContext]) -> str | None:
         """The agent's instructions, and those of the servers with `mcp_instructions`."""
         own = await super().get_system_prompt(run_context)
-        servers = self._selection.instructions() if self._selection is not None and self.mcp_instructions else ""
+        selection = self._selected() if self.mcp_instructions else None
+        servers = "" if selection is None else selection.instructions()
         return "\n\n".join(text for text in (own, servers) if text) or own
+
+    def _selected(self) -> ToolSelection | None:
+        # Kept, because a shared selection ends with its last user. The application may set another manager.
+        self._selection = None if self.mcp_manager is None else ToolSelection.shared(self.mcp_manager)
+        return self._selection
 
 
 def _function_tools(selection: ToolSelection, tools: list[MCPTool]) -> list[FunctionTool]:
