@@ -43,7 +43,7 @@ class AdapterContract:
     @pytest.fixture
     def begin(self) -> Begin:
         """An awaitable run of an agent, of a manager and steps."""
-        pytest.skip("runs of this framework cannot be cancelled")
+        pytest.skip("this framework makes calls in threads, where it does not cancel them")
 
     @pytest.fixture
     def answer(self) -> Play:

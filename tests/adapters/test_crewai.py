@@ -16,7 +16,7 @@ from gaia.mcp.aio import AsyncMCPClientManager
 from gaia.testing import FakeServer, FakeTool
 from tests import leak_check
 from tests.adapters.conftest import Killer, Ledger
-from tests.adapters.contract import AdapterContract, Begin, Play, Told
+from tests.adapters.contract import AdapterContract, Play, Told
 
 pytest.importorskip("crewai", reason="CrewAI is not installed: pip install crewai")
 
@@ -80,17 +80,14 @@ class Run:
         """What the model was shown last."""
 
     def __call__(self, tools: list[BaseTool], *steps: Step) -> TaskOutput:
-        crew = self.crew(tools, *steps)
-        output = asyncio.run(crew.akickoff()) if self.awaited else crew.kickoff()
-        assert output.raw == "done"
-        model = crew.agents[0].llm
-        self.shown, self.results = model.shown, model.results
-        return output.tasks_output[0]
-
-    def crew(self, tools: list[BaseTool], *steps: Step) -> Crew:
         model = ScriptedModel(model="scripted", steps=list(steps), native=self.native)
         agent = Agent(role="clerk", goal="help", backstory="none", llm=model, tools=tools)
-        return Crew(agents=[agent], tasks=[Task(description="go on", expected_output="an answer", agent=agent)])
+        task = Task(description="go on", expected_output="an answer", agent=agent)
+        crew = Crew(agents=[agent], tasks=[task])
+        output = asyncio.run(crew.akickoff()) if self.awaited else crew.kickoff()
+        assert output.raw == "done"
+        self.shown, self.results = model.shown, model.results
+        return output.tasks_output[0]
 
 
 @pytest.fixture(params=[(False, False), (False, True), (True, True)], ids=["text", "text-awaited", "native-awaited"])
@@ -129,10 +126,6 @@ class TestContract(AdapterContract):
             return [Told(text) for text in native.results]
 
         return play
-
-    @pytest.fixture
-    def begin(self, native: Run) -> Begin:
-        return lambda manager, *steps: native.crew(crewai_tools(manager), *steps).akickoff()
 
 
 def test_the_agent_calls_the_tool(manager: MCPClientManager, run: Run) -> None:
