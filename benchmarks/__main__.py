@@ -17,18 +17,18 @@ import psutil
 
 from benchmarks import echo_server, machine, page, readme
 from benchmarks.comparison import Change, compare
-from benchmarks.contenders import ALL, CLUSTERS, FRAMEWORKS, GATEWAY_PEERS, GATEWAYS, PEERS, Contender
+from benchmarks.contenders import ALL, FLOOR, FRAMEWORKS, GAIA, GATEWAY_PEERS, GATEWAYS, PEERS, Contender
 from benchmarks.driver_process import DriverFailed
 from benchmarks.environments import CannotInstall, interpreter_for, version_of
 from benchmarks.gate import judge
 from benchmarks.measures import (
     adapters,
     awaited,
-    cluster,
     footprint,
     gateway,
     http,
     latency,
+    placement,
     recovery,
     replicas,
     sandbox,
@@ -53,7 +53,7 @@ _MEASURES: dict[str, Callable[[Session], None]] = {
     "replicas": replicas.measure,
     "sandbox": sandbox.measure,
     "gateway": gateway.measure,
-    "cluster": cluster.measure,
+    "placement": placement.measure,
     "adapters": adapters.measure,
 }
 _PROJECT = Path(__file__).parents[1]
@@ -102,7 +102,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "action", nargs="?", choices=["run", "setup"], default="run", help="setup: only install the peers"
     )
-    names = [contender.key for contender in (*ALL, *GATEWAYS, *CLUSTERS, *FRAMEWORKS)]
+    names = [contender.key for contender in (*ALL, *GATEWAYS, *FRAMEWORKS)]
     parser.add_argument("--only", action="append", choices=[*_MEASURES], help="one measure; may be repeated")
     parser.add_argument("--contender", action="append", choices=names, help="one contender; may be repeated")
     parser.add_argument("--no-peers", action="store_true", help="only gaia-mcp and the floors; installs no peers")
@@ -123,9 +123,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _measured(measures: list[str]) -> list[Contender]:
     """The contenders of these measures; no others have to be installed."""
-    apart = {"gateway": GATEWAYS, "cluster": CLUSTERS, "adapters": FRAMEWORKS}
-    others = ALL if set(measures) - apart.keys() else ()
-    return [*others, *(each for name, contenders in apart.items() if name in measures for each in contenders)]
+    own = (FLOOR, GAIA)
+    apart = {"gateway": GATEWAYS, "adapters": FRAMEWORKS, "replicas": own, "placement": own}
+    found = dict.fromkeys(ALL if set(measures) - apart.keys() else ())
+    for name, contenders in apart.items():
+        found |= dict.fromkeys(contenders if name in measures else ())
+    return [*found]
 
 
 def _command(options: argparse.Namespace) -> str:

@@ -161,30 +161,25 @@ GATEWAY_PEERS = (
 
 GATEWAYS = (RAW_HTTP, GATEWAY, GATEWAY_GUARDED, GATEWAY_TRACED, *GATEWAY_PEERS)
 
-# It has gaia-mcp from this checkout, and starts a cluster by itself.
-PLACED = Contender("gaia-mcp-placed", "gaia-mcp, placed", "cluster_driver.py", ("-e", ".[ray]"))
+PLACED = Contender("gaia-mcp-placed", "gaia-mcp, placed by `process`", "placement_driver.py")
+PLACED_BY_RAY = PLACED._replace(key="gaia-mcp-placed-ray", title="gaia-mcp, placed by `ray`")
 LOCAL_BESIDE = PLACED._replace(key="gaia-mcp-beside", title="gaia-mcp, local")
 BARE_ACTOR = PLACED._replace(key="ray-actor", title="bare actor of Ray")
-OBJECT_STORE = PLACED._replace(key="ray-object-store", title="bare actor, by the object store")
-ACTOR_AND_LOCAL = PLACED._replace(key="ray-actor-and-local", title="bare actor and local server, added up")
-ACTOR_THEN_LOCAL = PLACED._replace(key="ray-actor-then-local", title="bare actor, then local server")
-CLUSTERS = (PLACED,)
-"""One process measures all of them."""
+PLACED_REPLICAS = REPLICATED._replace(key="gaia-mcp-placed-replicas", title="gaia-mcp, placed, with replicas")
 
 SEPARATE_SDK = SDK._replace(key="mcp-separate", title="mcp, a client of its own in each agent")
 SEPARATE_GAIA = GAIA._replace(key="gaia-mcp-separate", title="gaia-mcp, a client of its own in each agent")
 """What a gateway saves."""
 
-_FLOORS = (FLOOR, RAW_SOCKET, OWN_SPAN, PIPE_AND_HTTP, RAW_HTTP, ACTOR_AND_LOCAL, SLEEP_ALONE)
+_FLOORS = (FLOOR, RAW_SOCKET, OWN_SPAN, PIPE_AND_HTTP, RAW_HTTP, BARE_ACTOR, SLEEP_ALONE)
 
 SHOWN = (
     *_FLOORS,
-    BARE_ACTOR,
-    ACTOR_THEN_LOCAL,
-    OBJECT_STORE,
     REPLICATED,
     LOCAL_BESIDE,
     PLACED,
+    PLACED_BY_RAY,
+    PLACED_REPLICAS,
     GATEWAY,
     GATEWAY_GUARDED,
     GATEWAY_TRACED,

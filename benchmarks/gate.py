@@ -9,13 +9,17 @@ from typing import NamedTuple
 from benchmarks.contenders import (
     AWAITED,
     AWAITED_TRACED,
+    BARE_ACTOR,
     FLOOR,
     GAIA,
     GATEWAY,
     GATEWAY_GUARDED,
     GATEWAY_PEERS,
+    LOCAL_BESIDE,
     PEERS,
     PLACED,
+    PLACED_BY_RAY,
+    PLACED_REPLICAS,
     REPLICATED,
     SDK,
     SDK_TRACED,
@@ -47,6 +51,8 @@ _MAX_TIMES_THE_FLOOR = (
     ("gateway: 64 KiB: p50", GATEWAY, 4.0),
     ("gateway, stateless clients: 64 B: p50", GATEWAY, 4.0),
     ("gateway, stateless clients: 64 KiB: p50", GATEWAY, 4.0),
+    ("placement: 64 B: p50", PLACED, 0.5),
+    ("placement: 64 B: p50", PLACED_BY_RAY, 0.5),
 )
 _MIN_SHARE_OF_THE_FLOOR = (
     ("gateway: calls per second: 32 sessions", GATEWAY, 0.3),
@@ -54,17 +60,22 @@ _MIN_SHARE_OF_THE_FLOOR = (
     ("gateway, stateless clients: calls per second: 32 sessions", GATEWAY, 0.3),
     ("gateway, stateless clients: calls per second: 128 sessions", GATEWAY, 0.3),
     *(
-        (f"replicas: calls per second of a tool that sleeps 100 ms: {replicas}", REPLICATED, 0.97)
+        (f"{section}: calls per second of a tool that sleeps 100 ms: {replicas}", contender, 0.97)
+        for section, contender in (("replicas", REPLICATED), ("placement", PLACED_REPLICAS))
         for replicas in ("1 replica", "2 replicas", "3 replicas", "6 replicas")
     ),
+    ("placement: calls per second: 16 callers", PLACED, 2.0),
+    ("placement: calls per second: 16 callers", PLACED_BY_RAY, 2.0),
 )
 _MAX_ABOVE_THE_FLOOR = (
     ("recovery: after kill -9: next good answer", GAIA, 0.020),
     ("recovery: after kill -9 of a server that takes 1.5 s to start: next good answer", GAIA, 0.020),
     ("gateway, server killed: while it is idle: next good answer in the same session", GATEWAY, 0.050),
-    ("cluster: 64 B: p50", PLACED, 150e-6),
+    ("placement: kill -9, next good answer: the server's process", PLACED, 0.050),
+    ("placement: kill -9, next good answer: its host", PLACED, 0.050),
+    ("placement: a node is lost: next good answer", PLACED_BY_RAY, 0.2),
 )
-"""Seconds more than the floor's: what the server's own start and handshake take, or an actor and a local server."""
+"""Seconds more than the floor's: what the server's own start and handshake take, or a bare actor."""
 
 _MAX_TIMES_ANOTHER_ROW = (
     (
@@ -91,6 +102,11 @@ _AT_MOST = (
     ("gateway: memory: 32 sessions", GATEWAY, 60e6),
     ("gateway: memory: 128 sessions", GATEWAY, 75e6),
     ("gateway, server killed with calls: with 32 calls under way: until all clients are told", GATEWAY, 0.050),
+    ("placement: 64 B: p50", PLACED, 300e-6),
+    ("placement: 64 B: p50", PLACED_BY_RAY, 300e-6),
+    ("placement: a host: memory, resident: memory, resident", PLACED, 35 * _MIB),
+    ("placement: a host: threads: threads", PLACED, 8),
+    ("placement: ten programs share a server, calls of 50 ms with progress: p50", PLACED, 0.060),
 )
 _AT_LEAST = (
     ("throughput: 1 server, two cores: 32 callers", GAIA, 20_000.0),
@@ -101,7 +117,7 @@ _AT_LEAST = (
         32.0,
     ),
 )
-_MIN_TIMES_AS_GOOD_AS_THE_SDK = (
+_MIN_TIMES_AS_GOOD = (
     ("http: JSON answers, 64 B, two cores: p50", GAIA, SDK, 10.0),
     ("http: JSON answers, 64 B, one core: p50", GAIA, SDK, 10.0),
     ("http: JSON answers, calls per second: 32 callers", GAIA, SDK, 6.0),
@@ -110,6 +126,8 @@ _MIN_TIMES_AS_GOOD_AS_THE_SDK = (
     ("asyncio: 64 B, one core, traced: p50", AWAITED_TRACED, SDK_TRACED, 2.0),
     ("asyncio: 64 B, two cores, traced: p50", AWAITED_TRACED, SDK_TRACED, 2.0),
     ("asyncio: 1000 tasks at once: calls", AWAITED, SDK, 2.0),
+    ("placement: 1 MiB: p50", PLACED, LOCAL_BESIDE, 1 / 3),
+    ("placement: 1 MiB: p50", PLACED_BY_RAY, LOCAL_BESIDE, 1 / 3),
 )
 
 EXPLAINED = {
@@ -255,7 +273,7 @@ def _bars(run: Run) -> Iterator[Finding]:
         share = _against_the_floor(ratio, least, -1, lambda share, floor: f"{share:.0%} of the {floor}")
         yield from _bar(run, key, contender, share, f"at least {least:.0%}")
     for key, contender, most in _MAX_ABOVE_THE_FLOOR:
-        floor = "both added up" if contender is PLACED else "the server's own start"
+        floor = BARE_ACTOR.title if contender is PLACED_BY_RAY else "the server's own start"
         wanted = f"at most {amount(most, 'seconds')} more than {floor}"
         above = _against_the_floor(_difference, most, 1, lambda more, _: f"{amount(more, 'seconds')} more")
         yield from _bar(run, key, contender, above, wanted)
@@ -266,9 +284,9 @@ def _bars(run: Run) -> Iterator[Finding]:
             row = run.find(key)
             unit = "" if row is None else row.unit
             yield from _bar(run, key, contender, _absolute(limit, sign), f"at {words} {amount(limit, unit)}")
-    for key, contender, sdk, least in _MIN_TIMES_AS_GOOD_AS_THE_SDK:
-        wanted = f"at least {least:g} times as good as {sdk.title}"
-        yield from _bar(run, key, contender, _as_good_as(sdk, least), wanted)
+    for key, contender, rival, least in _MIN_TIMES_AS_GOOD:
+        wanted = f"at least {least:.2g} times as good as {rival.title}"
+        yield from _bar(run, key, contender, _as_good_as(rival, least), wanted)
 
 
 def _bar(run: Run, key: str, contender: Contender, judged: _Judge, wanted: str) -> Iterator[Finding]:

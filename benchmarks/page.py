@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import figures
-from benchmarks.contenders import FRAMEWORKS, GAIA, GATEWAY, PLACED, SHOWN, floor_among
+from benchmarks.contenders import FRAMEWORKS, GAIA, GATEWAY, PLACED, PLACED_BY_RAY, SHOWN, floor_among
 from benchmarks.figures import amount_with_spread, ratio
 from benchmarks.gate import Finding, judge
 from benchmarks.plots import plot
 from benchmarks.results import Row, Run
 
-_OURS = {GAIA.key, GATEWAY.key, PLACED.key, *(each.key for each in FRAMEWORKS if each.arguments[-1] == "adapter")}
+_OURS = {
+    *(each.key for each in (GAIA, GATEWAY, PLACED, PLACED_BY_RAY)),
+    *(each.key for each in FRAMEWORKS if each.arguments[-1] == "adapter"),
+}
 """What stands out in tables."""
 
 
@@ -140,18 +143,17 @@ _SECTIONS = {
         "servers of its own. The agents' own processes are not counted. Of pages that processes share, each counts "
         "its part.",
     ),
-    "cluster": _Words(
-        "Cluster",
-        "Servers on a Ray cluster of three nodes, which are all on this machine, in an environment of its own. "
-        "*Placed*: a call goes through an actor on a node, which hosts the supervisor, to the server. Beside it, in "
-        "the same process and the same rounds, are calls of a local server and of a bare actor with threads that "
-        "returns what it was given; what gaia-mcp adds is what a placed call takes beyond both added up. Calls of the "
-        "two in turn (*bare actor, then local server*) take more than in rows of their own, because each leaves the "
-        "processor's caches to the other; so does a placed call, which does both. Results come "
-        "as answers of actor calls, or an actor puts them into Ray's object store and answers with the reference; "
-        "Ray itself takes answers above 100 KiB through the object store. A cold start begins with a new actor: its "
-        "*placement* until there is a process of Ray's, *actor process* until the server's process began (Python, Ray "
-        "and gaia-mcp are loaded), *server start* until that reads its input, *handshake* until its tools are listed.",
+    "placement": _Words(
+        "Placement",
+        "Servers that an [engine](cluster.md) places: by `process` on this machine, and by `ray` on a Ray cluster on "
+        "this machine. A call goes over HTTP to the host, which is a gateway with one server. In the same process and "
+        "the same rounds are calls of a local server and of a bare actor of Ray's that returns what it was given; the "
+        "actor is the floor. A call of 1 MiB is answered with as much. The memory and the threads of a host are those "
+        "after all these calls, without the server and its guard process. After a kill, the floor is what the server "
+        "needs for its start, its handshake and an answer. A node is lost when all of its processes are killed at "
+        "once; the bare actor was on it, too. Ten programs share one server by its name, and each makes calls of a "
+        "tool that sleeps for 50 ms and tells of its progress. Replicas have a server with one thread each, and 4 "
+        "callers each.",
     ),
     "replicas": _Words(
         "Replicas",

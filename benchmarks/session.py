@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import psutil
 
-from benchmarks.contenders import CLUSTERS, FRAMEWORKS, GATEWAYS, Contender
+from benchmarks.contenders import FRAMEWORKS, GATEWAYS, Contender
 from benchmarks.driver_process import CORES, DriverFailed, DriverProcess
 from benchmarks.environments import CannotInstall
 from benchmarks.figures import percentile
@@ -63,11 +63,10 @@ class Session:
         self.run = run
         self.effort = effort
         self.server = server
-        apart = {*FRAMEWORKS, *GATEWAYS, *CLUSTERS}
+        apart = {*FRAMEWORKS, *GATEWAYS}
         self._contenders = [each for each in contenders if each not in apart]
         self.frameworks = [each for each in contenders if each in FRAMEWORKS]
         self.gateways = [each for each in contenders if each in GATEWAYS]
-        self.clusters = [each for each in contenders if each in CLUSTERS]
         self._began = time.monotonic()
 
     def able(self, section: str, among: Sequence[Contender] | None = None) -> list[Contender]:

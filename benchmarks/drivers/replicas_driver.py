@@ -6,7 +6,8 @@ It takes one command as `driving` does, of its own:
 ``do``     further keys                      answer
 =========  ================================  ======================================================================
 crowd      ``replicas``, ``seconds``,        ``calls`` answered within ``seconds`` by that many replicas, for four
-           ``tool``, ``arguments``           callers each
+           ``tool``, ``arguments``,          callers each; ``placement`` is that of the server
+           ``placement``
 =========  ================================  ======================================================================
 """
 
@@ -20,16 +21,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-_SERVER = [sys.executable, "-I", str(Path(__file__).with_name("cluster_server.py"))]
+_SERVER = [sys.executable, "-I", str(Path(__file__).with_name("working_server.py"))]
 _CALLERS_PER_REPLICA = 4
 _READY_SECONDS = 60.0
 _LOOK_SECONDS = 0.02
 
 
-def crowd(replicas: int, seconds: float, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def crowd(
+    replicas: int, seconds: float, tool: str, arguments: dict[str, Any], placement: dict[str, Any] | None = None
+) -> dict[str, Any]:
     from gaia.mcp.client import MCPClient
 
-    entry = {"command": _SERVER[0], "args": _SERVER[1:], "replicas": replicas, "stateless": True}
+    entry: dict[str, Any] = {"command": _SERVER[0], "args": _SERVER[1:], "replicas": replicas, "stateless": True}
+    if placement is not None:
+        entry["placement"] = placement
     with MCPClient.from_config("it", entry) as client:
         deadline = time.monotonic() + _READY_SECONDS
         while sum(one.state.value == "ready" for one in client.status.replicas) < replicas:

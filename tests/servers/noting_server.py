@@ -2,12 +2,13 @@
 
     python tests/servers/noting_server.py LEDGER
 
-Both tools append their text to the file LEDGER as one line, and answer after so many seconds. `note` is not safe to
-repeat, and `look` is.
+Both tools append a line with their text and the time of the monotonic clock to the file LEDGER, and answer after so
+many seconds. `note` is not safe to repeat, and `look` is.
 """
 
 import os
 import sys
+import time
 from collections.abc import Callable
 
 from gaia.mcp.demo_server import ADDITIVE, READ_ONLY, Call, Json, Tool, serve, text_result
@@ -29,7 +30,7 @@ class NotingServer(FeatureServer):
 
     def _note(self, call: Call, text: str, seconds: float) -> Json:
         # One write, so that lines of several threads stay whole; what was written outlives this process.
-        os.write(self._ledger, f"{text}\n".encode())
+        os.write(self._ledger, f"{text} {time.monotonic()}\n".encode())
         call.interrupted.wait(seconds)
         return text_result(text)
 

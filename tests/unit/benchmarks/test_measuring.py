@@ -483,7 +483,7 @@ class TestCommandLine:
         monkeypatch.setenv("PIP_NO_INDEX", "1")
         peer = Contender("mcp", "mcp, async", "mcp_driver.py", ("no-such-package-of-anybody",))
         monkeypatch.setattr(program, "ALL", (peer,))
-        for others in ("FRAMEWORKS", "GATEWAYS", "CLUSTERS"):
+        for others in ("FRAMEWORKS", "GATEWAYS"):
             monkeypatch.setattr(program, others, ())
 
         assert program.main(["setup"]) == 0
@@ -524,6 +524,21 @@ class TestAdapters:
         assert [row.column for row in session.run.rows] == ["p50 of a call"]
 
 
+@pytest.mark.process
+class TestPlacement:
+    def test_placed_servers_are_called_killed_and_shared(self) -> None:
+        with DriverProcess(PLACED, SERVER) as driver:
+            has_ray = driver.ask(do="begin", argv=SERVER)["ray"] is not None
+            for way in ("local", "process", *(["ray", "actor"] if has_ray else [])):
+                assert len(driver.ask(do="call", way=way, size=64, count=3)["latencies"]) == 3
+                assert driver.ask(do="crowd", way=way, callers=2, seconds=0.05)["calls"] > 0
+            assert driver.ask(do="hosts")["process"]["rss"] > 0
+            for what in ("server", "host"):
+                assert driver.ask(do="kill", way="process", what=what)["seconds"] > 0
+            driver.ask(do="share", argv=SERVER, name=f"benchmark-{os.getpid()}")
+            assert min(driver.ask(do="progress", count=2, seconds=0.05)["latencies"]) >= 0.05
+
+
 def test_frameworks_are_installed_only_to_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted: list[list[Contender]] = []
 
@@ -533,13 +548,13 @@ def test_frameworks_are_installed_only_to_be_measured(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(program, "_prepared", prepared)
     monkeypatch.setattr(echo_server, "build", lambda: Path("echo-server"))
-    measures = ("latency", "adapters", "gateway", "cluster")
+    measures = ("latency", "adapters", "gateway", "placement")
     for words in (*(["--only", measure] for measure in measures), ["--no-peers"]):
         program.main(["setup", *words])
 
-    latency_only, frameworks_only, gateways_only, clusters_only, own = wanted
+    latency_only, frameworks_only, gateways_only, placement_only, own = wanted
     assert latency_only == list(contenders.ALL)
     assert frameworks_only == list(contenders.FRAMEWORKS)
     assert gateways_only == list(contenders.GATEWAYS)
-    assert clusters_only == list(contenders.CLUSTERS)
-    assert own == [FLOOR, GAIA, RAW_HTTP, GATEWAY, GATEWAY_GUARDED, GATEWAY_TRACED, PLACED]
+    assert placement_only == [FLOOR, GAIA]
+    assert own == [FLOOR, GAIA, RAW_HTTP, GATEWAY, GATEWAY_GUARDED, GATEWAY_TRACED]
