@@ -71,7 +71,7 @@ _MAX_ABOVE_THE_FLOOR = (
     ("recovery: after kill -9: next good answer", GAIA, 0.020),
     ("recovery: after kill -9 of a server that takes 1.5 s to start: next good answer", GAIA, 0.020),
     ("gateway, server killed: while it is idle: next good answer in the same session", GATEWAY, 0.050),
-    ("placement: kill -9, next good answer: the server's process", PLACED, 0.050),
+    ("placement: kill -9, next good answer: the server", PLACED, 0.050),
     ("placement: kill -9, next good answer: its host", PLACED, 0.050),
     ("placement: a node is lost: next good answer", PLACED_BY_RAY, 0.2),
 )
@@ -104,8 +104,8 @@ _AT_MOST = (
     ("gateway, server killed with calls: with 32 calls under way: until all clients are told", GATEWAY, 0.050),
     ("placement: 64 B: p50", PLACED, 300e-6),
     ("placement: 64 B: p50", PLACED_BY_RAY, 300e-6),
-    ("placement: a host: memory, resident: memory, resident", PLACED, 35 * _MIB),
-    ("placement: a host: threads: threads", PLACED, 8),
+    ("placement: memory of a host: resident, after calls of 64 B", PLACED, 35 * _MIB),
+    ("placement: threads of a host: after calls of 64 B", PLACED, 8),
     ("placement: ten programs share a server, calls of 50 ms with progress: p50", PLACED, 0.060),
 )
 _AT_LEAST = (

@@ -70,8 +70,13 @@ class Driver:
     def _begin_ray(self, ray: Any) -> None:
         from ray.cluster_utils import Cluster
 
-        cores = max(1.0, os.cpu_count() or 1)
-        head = {"num_cpus": cores, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
+        head = {"num_cpus": 2, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
+        # Ray's own figures wait for half a minute until a node counts as lost.
+        head["_system_config"] = {
+            "health_check_period_ms": 500,
+            "health_check_timeout_ms": 1000,
+            "health_check_failure_threshold": 4,
+        }
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self._add_node()
         ray.init(address=self._cluster.address, log_to_driver=False, logging_level="ERROR")
@@ -137,13 +142,17 @@ class Driver:
         return found
 
     def kill(self, way: str, what: str) -> dict[str, Any]:
-        host = psutil.Process(self._host(way))
-        if what == "server":
-            (server,) = [one for one in host.children(recursive=True) if one.cmdline() == self._argv]
-            server.kill()
-        else:
-            host.kill()
+        (self._server(way) if what == "server" else psutil.Process(self._host(way))).kill()
         return {"seconds": self._until_answered(way, time.perf_counter())}
+
+    def _server(self, way: str) -> psutil.Process:
+        if way != "local":
+            return self._servers_below(psutil.Process(self._host(way)))[0]
+        placed = [self._server(other) for other in self._clients.keys() & {"process"}]
+        return next(one for one in self._servers_below(psutil.Process()) if one not in placed)
+
+    def _servers_below(self, process: psutil.Process) -> list[psutil.Process]:
+        return [one for one in process.children(recursive=True) if one.cmdline() == self._argv]
 
     def lose(self) -> dict[str, Any]:
         self._add_node()

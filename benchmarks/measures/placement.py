@@ -20,14 +20,12 @@ from benchmarks.contenders import (
 )
 from benchmarks.driver_process import DriverProcess
 from benchmarks.figures import percentile
-from benchmarks.results import Unit
-from benchmarks.session import Session, numbered
+from benchmarks.session import Case, Session, numbered
 
 SECTION = "placement"
 
 _WAYS = {"local": LOCAL_BESIDE, "process": PLACED, "ray": PLACED_BY_RAY, "actor": BARE_ACTOR}
-_SIZES = (("64 B", 64, 300, 10), ("1 MiB", 1 << 20, 20, 6))
-"""Their names, and the calls and rounds of a full run."""
+_SIZES = (Case("64 B", 64, 300, 10), Case("1 MiB", 1 << 20, 20, 8))
 
 _CALLERS, _CROWD_SECONDS, _CROWD_ROUNDS = 16, 2.0, 5
 
@@ -53,9 +51,11 @@ def measure(session: Session) -> None:
             session.run.versions[BARE_ACTOR.key] = f"Ray {ray}"
         else:
             session.fail(SECTION, PLACED_BY_RAY, "Ray is not installed")
-        _measure_calls(session, driver, ways)
-        _measure_crowd(session, driver, ways)
-        _measure_hosts(session, driver)
+        for case in _SIZES:
+            _measure_calls(session, driver, ways, case)
+            if case is _SIZES[0]:
+                _measure_crowd(session, driver, ways)
+            _measure_hosts(session, driver, case.title)
         _measure_kills(session, driver)
         if ray:
             _measure_losses(session, driver)
@@ -63,17 +63,16 @@ def measure(session: Session) -> None:
     _measure_replicas(session)
 
 
-def _measure_calls(session: Session, driver: DriverProcess, ways: list[str]) -> None:
-    for title, size, calls, rounds in _SIZES:
-        count = session.effort.amount(calls, max(5, calls // 4))
-        session.say(f"placement, {title}: {count} calls a round")
-        # The first round warms up, and is thrown away.
-        for number in range(session.effort.rounds(rounds, 3) + 1):
-            for way in ways:
-                latencies = driver.ask(do="call", way=way, size=size, count=count)["latencies"]
-                for rank in (50, 99) if number > 0 else ():
-                    figure = percentile(latencies, rank / 100)
-                    session.add(_WAYS[way], SECTION, title, f"p{rank}", figure, "seconds")
+def _measure_calls(session: Session, driver: DriverProcess, ways: list[str], case: Case) -> None:
+    count = session.effort.amount(case.calls, max(5, case.calls // 4))
+    session.say(f"placement, {case.title}: {count} calls a round")
+    # The first round warms up, and is thrown away.
+    for number in range(session.effort.rounds(case.rounds, 3) + 1):
+        for way in ways:
+            latencies = driver.ask(do="call", way=way, size=case.size, count=count)["latencies"]
+            for rank in (50, 99) if number > 0 else ():
+                figure = percentile(latencies, rank / 100)
+                session.add(_WAYS[way], SECTION, case.title, f"p{rank}", figure, "seconds")
 
 
 def _measure_crowd(session: Session, driver: DriverProcess, ways: list[str]) -> None:
@@ -86,22 +85,22 @@ def _measure_crowd(session: Session, driver: DriverProcess, ways: list[str]) -> 
             row.add(_WAYS[way], answer["calls"] / answer["seconds"])
 
 
-def _measure_hosts(session: Session, driver: DriverProcess) -> None:
-    """After all these calls."""
-    units: dict[str, Unit] = {"rss": "bytes", "uss": "bytes", "threads": "count"}
-    columns = {"rss": "memory, resident", "uss": "memory of its own", "threads": "threads"}
+def _measure_hosts(session: Session, driver: DriverProcess, when: str) -> None:
     for way, held in driver.ask(do="hosts").items():
-        for what, figure in held.items():
-            session.add(_WAYS[way], SECTION, f"a host: {columns[what]}", columns[what], figure, units[what])
+        table = "memory of a host"
+        session.add(_WAYS[way], SECTION, table, f"resident, after calls of {when}", held["rss"], "bytes")
+        session.add(_WAYS[way], SECTION, table, f"its own, after calls of {when}", held["uss"], "bytes")
+        session.add(_WAYS[way], SECTION, "threads of a host", f"after calls of {when}", held["threads"], "count")
 
 
 def _measure_kills(session: Session, driver: DriverProcess) -> None:
-    for what, words in (("server", "the server's process"), ("host", "its host")):
+    for what, words, ways in (("server", "the server", ("local", "process")), ("host", "its host", ("process",))):
         session.say(f"placement: kill -9 of {words}")
         for _ in range(session.effort.rounds(_KILL_ROUNDS, 1)):
             time.sleep(_CALM_SECONDS)
-            seconds = driver.ask(do="kill", way="process", what=what)["seconds"]
-            session.add(PLACED, SECTION, "kill -9, next good answer", words, seconds, "seconds")
+            for way in ways:
+                seconds = driver.ask(do="kill", way=way, what=what)["seconds"]
+                session.add(_WAYS[way], SECTION, "kill -9, next good answer", words, seconds, "seconds")
             if FLOOR in session.able(SECTION):
                 with DriverProcess(FLOOR, session.server) as floor:
                     floor.load()
