@@ -163,6 +163,8 @@ class RelayedCall(SubmittedRequest):
         exchange.end()
         error, result = exchange.error, exchange.raw
         exchange.params, exchange.raw = None, b""
+        # Otherwise the request and its body would wait for the garbage collector.
+        exchange.owner = None
         if error is None and exchange.facts.result_type == "input_required" and self.client.is_stateless:
             # The client would trust such a result, and answer questions that the gateway has not checked.
             error = InvalidResponse(f"{self._method}: the server requires input, which its revision has not")
@@ -200,6 +202,7 @@ class RelayedCall(SubmittedRequest):
         elif self.client.is_stateless:
             relayed = Relayed(self._rounds.sealed(exchange.raw, self.client, self._binding()))
             exchange.end()
+            exchange.owner = None
             self._end(relayed)
         else:
             try:

@@ -1,6 +1,7 @@
 """Requests over all their rounds: progress, questions, parking, every way to end, and all that the engine does."""
 
 import asyncio
+import gc
 from collections.abc import Mapping
 from typing import Any
 from unittest.mock import Mock
@@ -106,6 +107,22 @@ async def test_a_cancelled_call_is_cancelled_on_the_server_and_ends_nothing_else
         assert await in_thread(wait_until, lambda: call.cancelled, PATIENCE)
         assert await Requester().send(upstream, "tools/call", call_of("count")).text() == "2"
         assert not requester.ended.done()
+
+
+async def test_an_ended_call_keeps_its_request_for_no_garbage_collector() -> None:
+    def calls() -> list[object]:
+        return [one for one in gc.get_objects() if type(one) is RelayedCall]
+
+    async with upstream_of(server()) as upstream:
+        gc.collect()
+        gc.disable()
+        try:
+            requester = Requester().send(upstream, "tools/call", call_of("count"))
+            assert await requester.text() == "2"
+            requester.call = None
+            assert await in_thread(wait_until, lambda: not calls(), 1.0)
+        finally:
+            gc.enable()
 
 
 class TestAskingAHandshakeClient:
