@@ -37,7 +37,11 @@ class FakePod:
         for name, text in secret["stringData"].items():
             (mount / name).write_text(text)
         shell, option, script = container["command"]
-        script = script.replace("exec python ", f"exec {sys.executable} ").replace("/launch/", f"{mount}/")
+        script = (
+            script.replace("exec python ", f"exec {sys.executable} ")
+            .replace("/launch/", f"{mount}/")
+            .replace("/tmp/in", f"{mount}/in")
+        )
         with self.log.open("wb") as log:
             self.process = subprocess.Popen([shell, option, script], stdout=log, stderr=log, start_new_session=True)
         threading.Thread(target=self._wait, name=f"pod-{self.name}").start()

@@ -119,6 +119,12 @@ def test_a_missing_right_is_told(cluster: FakeKubernetes) -> None:
     assert "may not create secrets" in last_error(placed())
 
 
+def test_no_secret_is_left_of_a_pod_that_is_refused(cluster: FakeKubernetes) -> None:
+    cluster.rules = ({**RULES[0], "verbs": ["delete", "list", "watch"]}, *RULES[1:])
+    assert "may not create pods" in last_error(placed())
+    assert cluster.secrets == {}
+
+
 def test_all_rights_are_enough(cluster: FakeKubernetes) -> None:
     engine = engine_of(placed())
     assert engine.look().startswith("namespace team of http://127.0.0.1:")

@@ -9,7 +9,8 @@ from typing import Any
 from gaia.mcp.config.placement import Placement
 from gaia.mcp.placement.engine import Launch
 
-_HOST = "exec python -P -m gaia.mcp.gateway.host < /launch/launch.json"
+# The host's standard input stays open, because its end would end the host: its lease does, and the end of the pod.
+_HOST = "mkfifo /tmp/in; exec 3<>/tmp/in 0<&3; cat /launch/launch.json >&3 & exec python -P -m gaia.mcp.gateway.host"
 _USER = 65532
 """No user of any image, and not root."""
 
