@@ -36,7 +36,9 @@ from gaia.serving.http import run_http
 from gaia.serving.options import HttpOptions
 from gaia.serving.responses import JSON, HttpRequest, Responder, refuse
 
-_ENDED = "the host of this server has ended: it had not heard of its program for the time of the lease"
+_LEASE_IS_OVER = "the host of this server has ended: it had not heard of its program for the time of the lease"
+_NOT_RESTARTED = 'it has ended, and restart.restart is "never"'
+_REFUSE_SECONDS = 0.5
 _MAX_CONNECTIONS = 4096
 _PROCESS_KEYS = frozenset({"command", "args", "env", "cwd", "inheritEnv", "sandbox"})
 
@@ -78,6 +80,7 @@ class Host:
         self._never_restarts = launch.entry.get("restart", {}).get("restart") == "never"
         self._url = ""
         self._is_announced = False
+        self._has_lost_server = False
         self._is_ending = False
 
     def run(self) -> None:
@@ -108,20 +111,22 @@ class Host:
     def handle(self, request: HttpRequest, responder: Responder) -> None:
         # This process may have been stopped for a while, so the clock is read before each request.
         if self._owners.have_left(self._now()):
-            self._refuse(request, responder)
+            self._refuse(request, responder, _LEASE_IS_OVER)
             self._end()
         elif request.path == LEASE_PATH:
             self._lease(request, responder)
+        elif self._has_lost_server:
+            self._refuse(request, responder, _NOT_RESTARTED)
         else:
             self.gateway.endpoint.handle(request, responder)
 
-    def _refuse(self, request: HttpRequest, responder: Responder) -> None:
+    def _refuse(self, request: HttpRequest, responder: Responder, reason: str) -> None:
         """Refuse a request, as not sent to the server."""
-        error = ServerUnavailable(_ENDED)
+        error = ServerUnavailable(reason)
         try:
             identifier = decode_message(request.body).id
         except RequestRefused:
-            refuse(responder, Refused(410, _ENDED))
+            refuse(responder, Refused(410, reason))
             return
         details = details_of(self._launch.name, error, "not_sent")
         responder.finish(200, JSON, encode_error(identifier, NOT_SENT, error.message, details))
@@ -187,8 +192,10 @@ class Host:
         status = self.gateway.manager.status()[0]
         is_ready = status.state is ServerState.READY
         if self._is_announced:
-            if not is_ready and self._never_restarts:
-                self._end()
+            if not is_ready and self._never_restarts and not self._has_lost_server:
+                self._has_lost_server = True
+                # A call that comes at this moment gets an answer, and not a broken connection.
+                asyncio.get_running_loop().call_later(_REFUSE_SECONDS, self._end)
             return
         if not is_ready and status.last_error is None:
             return
