@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.exchange import NOT_NEGOTIATED
 from gaia.mcp.protocol.messages import is_tool_error
 from gaia.mcp.requests.exchange import RequestExchange
 from gaia.mcp.rpc.call import Call, CallRoute, ProgressSink
 from gaia.mcp.rpc.connection import Connection
-from gaia.mcp.supervision.status import CallStatistics, ServerStatus
+from gaia.mcp.supervision.status import CallStatistics
 from gaia.runtime.clock import Clock
 
 
@@ -22,29 +21,13 @@ class CallEntry(CallRoute, Protocol):
 
 
 class Supervised(Protocol):
-    """Keeps one server alive: a supervisor of this process, or its stand-in for a server elsewhere."""
+    """Keeps a server alive: a supervisor, a pool of them, or a handle of one process."""
 
     @property
     def call_queue(self) -> CallEntry: ...
 
     @property
     def next_id(self) -> Callable[[], int]: ...
-
-
-class ServerFacts(Protocol):
-    @property
-    def profile(self) -> ServerProfile | None: ...
-
-    @property
-    def last_error(self) -> str | None: ...
-
-    @property
-    def keep_trying(self) -> bool: ...
-
-    @property
-    def ever_ready(self) -> bool: ...
-
-    def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus: ...
 
 
 S = TypeVar("S", bound=Supervised)

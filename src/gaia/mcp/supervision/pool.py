@@ -70,7 +70,7 @@ class _Replica(NamedTuple):
 
 
 class Pool:
-    """Several replicas of one server. Implements `ServerControl` like a supervisor; it lives once, too. Thread-safe."""
+    """Several replicas of one server. It has the methods of a supervisor, and lives once, too. Thread-safe."""
 
     def __init__(self, context: SupervisionContext) -> None:
         self.name = context.name
