@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-import msgspec
-
 from gaia.mcp.errors import ConfigError
 from gaia.runtime.private_files import keep_private
 from gaia.runtime.untrusted_text import escaped_line
@@ -122,6 +120,9 @@ def convert(value: Any, kind: type[_T], *, accept_halves: bool = False) -> _T:
     Raises ValidationError that names the place. Accepted are halves that stand for bytes of a file name (PEP 383), and
     with `accept_halves` all, except in keys and words that msgspec compares with those that it knows.
     """
+    # Imported here: `gaia --help` reads no file.
+    import msgspec
+
     try:
         for _, text in () if accept_halves else _texts(value):
             text.encode("utf-8", "surrogateescape")
