@@ -134,7 +134,13 @@ PUBLIC_NAMES = {
         "replay",
         "use_cassette",
     },
-    "gaia.mcp.aio": {"AsyncMCPClient", "AsyncMCPClientManager", "AsyncPinnedClient", "EventStream"},
+    "gaia.mcp.aio": {
+        "AsyncMCPClient",
+        "AsyncMCPClientManager",
+        "AsyncPinnedClient",
+        "EventStream",
+        "cancel_on_disconnect",
+    },
     "gaia.mcp.doctor": {"Check", "Diagnosis", "Verdict", "diagnose", "diagnose_all"},
     "gaia.mcp.client": {
         "AuthorizationRequest",

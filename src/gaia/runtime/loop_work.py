@@ -152,7 +152,13 @@ _running = threading.local()
 
 def running_loop_work() -> LoopWork:
     """The `LoopWork` of the loop that runs in this thread. Raises RuntimeError if none runs."""
-    loop = asyncio.get_running_loop()
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "this needs a running event loop of asyncio: await it inside asyncio.run; in trio, run the same method of "
+            "the synchronous client with trio.to_thread.run_sync"
+        ) from None
     work: LoopWork | None = getattr(_running, "work", None)
     if work is None or work.loop is not loop:
         work = _running.work = LoopWork(loop)

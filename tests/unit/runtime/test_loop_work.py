@@ -161,7 +161,7 @@ def test_the_inbox_of_the_running_loop_is_one_for_each_loop_and_none_without_one
         return running_loop_work()
 
     assert asyncio.run(main()) is not asyncio.run(main())
-    with pytest.raises(RuntimeError, match="no running event loop"):
+    with pytest.raises(RuntimeError, match="needs a running event loop of asyncio"):
         running_loop_work()
 
 
