@@ -6,7 +6,7 @@ A server may ask a question before it answers. The function that answers runs in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,6 @@ from opentelemetry import context as contexts
 from opentelemetry import trace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gaia.mcp.observation.request_spans import Observation
     from gaia.runtime.loop_work import LoopWork
 
