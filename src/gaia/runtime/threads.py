@@ -176,11 +176,12 @@ class DaemonPool:
         taken = {thread.name for thread in self._threads}
         name = next(name for n in itertools.count(1) if (name := f"{self._name}-{n}") not in taken)
         thread = _PoolThread(self, name)
-        # Before the start, because a signal handler may raise just after it.
-        self._threads.add(thread)
         try:
+            # Before the start, because a signal handler may raise just after it.
+            self._threads.add(thread)
             thread.start()
-        except RuntimeError:
+        except BaseException:
+            # The system has no thread, or a signal handler has raised: then the thread may run, see `_counts`.
             self._threads.discard(thread)
             raise
         if self._waiting:
@@ -195,7 +196,18 @@ class DaemonPool:
         self._idle.clear()
         return list(self._threads)
 
+    def _counts(self, thread: _PoolThread) -> bool:
+        """Whether a thread belongs to the pool. One whose start was interrupted does if there is room for it."""
+        with self._lock:
+            if thread not in self._threads:
+                if self._closed or sum(not one.ending for one in self._threads) >= self._max_threads:
+                    return False
+                self._threads.add(thread)
+            return True
+
     def _run(self, thread: _PoolThread) -> None:
+        if not self._counts(thread):
+            return
         if self._is_engine:
             mark_engine_thread()
         try:

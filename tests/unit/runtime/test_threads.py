@@ -291,6 +291,29 @@ def test_an_exception_within_submit_loses_no_thread(make: MakePool) -> None:
     assert place > 2
 
 
+def test_an_exception_within_the_start_of_its_only_thread_costs_no_later_task(make: MakePool) -> None:
+    """A signal handler may raise it, at any place."""
+
+    def submit() -> None:
+        # `Thread.start` raises it instead, if the handler's exception comes while it waits.
+        with contextlib.suppress(RuntimeError):
+            pool.submit(lambda: None)
+
+    limbo: dict[threading.Thread, threading.Thread] = threading._limbo  # type: ignore[attr-defined]
+    for place in itertools.count():
+        pool = make(1)
+        where = raise_within(submit, place, (threading.__file__, "gaia/runtime/threads.py"))
+        done = threading.Event()
+        pool.submit(done.set)
+        assert done.wait(PATIENCE), where
+        if limbo and not wait_until(lambda: not limbo, 0.05):
+            # Where `threading` keeps those that are about to start, and one whose start was prevented for ever.
+            limbo.clear()
+        if not where:
+            break
+    assert place > 5
+
+
 def test_a_thread_whose_start_an_exception_interrupts_runs_all_the_same() -> None:
     """A signal handler may raise it, at any place."""
 
