@@ -35,6 +35,7 @@ class Requester:
     key: object = None
     wants_progress = True
     deadline = None
+    generation: int | None = None
     log_level: str | None = None
 
     def __init__(

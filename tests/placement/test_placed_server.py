@@ -74,6 +74,20 @@ def test_a_server_that_crashes_is_restarted_by_its_host(connect: Connect) -> Non
     assert wait_until(lambda: client.status.pid not in (None, before))
 
 
+def test_a_handle_never_reaches_the_process_that_follows_its_own(connect: Connect) -> None:
+    client = connect(placed(lease=60))
+    with client.pinned() as handle:
+        assert handle.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
+        assert client.status.pid is not None
+        psutil.Process(client.status.pid).kill()
+        # The host has restarted the server, which the program learns from the next heartbeat only.
+        assert wait_until(lambda: client.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3})
+        for _ in range(2):
+            lost = handle.call_tool("add", {"a": 1, "b": 2})
+            assert (lost["error_type"], lost["delivery"]) == ("session_lost", "not_sent")
+        assert handle.is_lost
+
+
 def test_a_host_that_is_killed_is_replaced(connect: Connect) -> None:
     client = connect(placed())
     processes = processes_of(client)

@@ -192,6 +192,10 @@ class ClientEngine:
         features = ServerFeatures(requests, self.subscriptions, self._new_gate("prompts"))
         return session, self.tool_calls.over(requests), features
 
+    def requests_of(self, generation: int) -> ClientRequests:
+        """Requests to that process of the server alone. Raises SessionLost if it is not there any more."""
+        return self._requests_over(self.session.pin_to(generation), ResponseCache(self.services.clock))
+
     # The other `SupervisionHooks`: the supervisor calls these methods on its thread.
 
     def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:

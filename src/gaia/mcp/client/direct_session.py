@@ -78,6 +78,9 @@ class DirectSession:
             "the server from the next"
         )
 
+    def pin_to(self, generation: int) -> NoReturn:
+        self.pin()
+
     def connect(self, *, keep_trying: bool = False) -> bool:
         try:
             connected = self.transport.connect()

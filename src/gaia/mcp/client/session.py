@@ -10,11 +10,12 @@ from typing import Any, TypeAlias
 
 from gaia.mcp.client.client_options import ClientSetup, common_fields
 from gaia.mcp.client.direct_session import DirectSession
-from gaia.mcp.errors import ConfigError, MCPError, NotConnected, NotOffered
+from gaia.mcp.errors import ConfigError, MCPError, NotConnected, NotOffered, SessionLost
 from gaia.mcp.protocol.eras import ServerProfile
 from gaia.mcp.protocol.negotiation import Negotiation
 from gaia.mcp.requests.caller import Caller
 from gaia.mcp.requests.exchange import RequestSession
+from gaia.mcp.supervision.call_queue import session_lost
 from gaia.mcp.supervision.context import Listing, SupervisionContext, SupervisionHooks, check_replicas
 from gaia.mcp.supervision.events import Event, ServerState
 from gaia.mcp.supervision.pin import Pin
@@ -145,6 +146,16 @@ class SupervisedSession(Caller[Supervisor | Pool]):
     def pin(self) -> PinnedSession:
         """A session with the present process of the server. Raises NotConnected and ServerUnavailable."""
         return PinnedSession(self, self.supervisor.pin(), self._clock)
+
+    def pin_to(self, generation: int) -> PinnedSession:
+        """A session with that process of the server. Raises SessionLost if it is not there any more."""
+        supervisor = self.supervisor
+        connection = supervisor.call_queue.ready
+        if connection is not None and connection.generation == generation:
+            pin = supervisor.pin()
+            if pin.ready is connection:
+                return PinnedSession(self, pin, self._clock)
+        raise SessionLost(session_lost(self._name, "it had ended before the call"))
 
     def replace(self) -> bool | None:
         """Replace a ready server by a fresh process. Returns whether that succeeded; None if no server is ready."""

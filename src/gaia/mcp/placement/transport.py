@@ -117,6 +117,7 @@ class PlacedTransport(ChannelTransport):
             host_pid=address.pid,
             pid=state.pid,
             restarts=state.restarts,
+            generation=state.generation,
         )
 
     # Fencing.

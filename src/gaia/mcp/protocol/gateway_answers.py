@@ -98,6 +98,9 @@ NOT_SENT = -31001
 OUTCOME_UNKNOWN = -31002
 """The server may have acted on the request, which is not a tool call."""
 
+GENERATION = "Gaia-Generation"
+"""The header of a request for one process of the server alone, with that process's generation number."""
+
 FAILURE_KEY = "gaia.mcp/failure"
 """The member of `_meta` with the details of a failed tool call."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gaia.mcp.errors import AnswerLost, CallCancelled, NotConnected, NotOffered, ServerCrashed, SessionLost
+from gaia.mcp.protocol.gateway_answers import GENERATION
 from gaia.mcp.rpc.call import Call
 from gaia.mcp.rpc.connection import Connection, ConnectionState
 from gaia.mcp.supervision.call_queue import CallQueue, both, session_lost
@@ -43,7 +44,7 @@ class Pin:
 
     def _was_restarted(self) -> bool:
         before, now = self.placement, self._placement()
-        return before is not None and now is not None and before.restarts != now.restarts
+        return before is not None and now is not None and before.generation != now.generation
 
     def close(self) -> None:
         """Take no more calls; calls under way go on."""
@@ -52,6 +53,9 @@ class Pin:
 
     def submit(self, call: Call) -> bool:
         call.pinned = True
+        if self.placement is not None:
+            # The host may have restarted the server, and this program learns of that only by the next heartbeat.
+            call.headers = {**(call.headers or {}), GENERATION: str(self.placement.generation)}
         call.on_done = self._ended if call.on_done is None else both(call.on_done, self._ended)
         if self._is_closed:
             call.finish(error=NotConnected("this handle of pinned() is closed; open another one"))
@@ -62,7 +66,7 @@ class Pin:
         return True
 
     def _ended(self, call: Call) -> None:
-        if isinstance(call.error, ServerCrashed) and not isinstance(call.error, AnswerLost):
+        if isinstance(call.error, SessionLost | ServerCrashed) and not isinstance(call.error, AnswerLost):
             # The server of a gateway has crashed, and the gateway goes on.
             self._has_crashed = True
         self._queue.call_ended(call)

@@ -45,6 +45,8 @@ class PlacementStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The server's process on that machine; None while there is none."""
     restarts: int = 0
     """How many times the host has restarted the server."""
+    generation: int = 0
+    """The number of the server's process at its host."""
 
 
 class MCPTransport(ABC):

@@ -110,7 +110,7 @@ def test_it_is_lost_when_the_server_of_a_gateway_has_crashed(server: Supervised)
 
 
 def test_it_is_lost_when_its_host_has_restarted_the_server(server: Supervised) -> None:
-    places = [PlacementStatus(node="far", id="1", host_pid=1, restarts=restarts) for restarts in (0, 0, 1)]
+    places = [PlacementStatus(node="far", id="1", host_pid=1, generation=number) for number in (1, 1, 2)]
     pin = Pin(server.supervisor.call_queue, lambda: places[0])
     assert not pin.is_lost
     del places[:2]

@@ -89,6 +89,8 @@ class PendingRequest:
     """Headers of the HTTP request that must agree with the params."""
     deadline: float | None = None
     """A reading of the monotonic clock after which the client does not need the answer; None if it is unknown."""
+    generation: int | None = None
+    """The number of the only process of the server that may get the request; None: any may."""
     handle: Handle | None = None
     """The client's handle of its own instances, once an instance has received the request."""
     is_answered: bool = False

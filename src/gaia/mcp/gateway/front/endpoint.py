@@ -25,7 +25,7 @@ from gaia.mcp.gateway.methods.opening import handshake_of
 from gaia.mcp.gateway.methods.subscriptions import resume
 from gaia.mcp.gateway.operations.pages import HEALTH, READY, OperationPages
 from gaia.mcp.gateway.views.view import View
-from gaia.mcp.protocol.gateway_answers import NOT_SENT
+from gaia.mcp.protocol.gateway_answers import GENERATION, NOT_SENT
 from gaia.mcp.protocol.messages import INVALID_REQUEST
 from gaia.mcp.protocol.remote_deadlines import GatewayClock
 from gaia.serving.guards import Refused
@@ -36,6 +36,8 @@ PATH = "/mcp"
 
 _SESSION = b"mcp-session-id"
 _LAST_EVENT = b"last-event-id"
+_GENERATION = GENERATION.lower().encode()
+_MAX_DIGITS = 18
 
 _RETRY = ((b"retry-after", str(RETRY_SECONDS).encode()),)
 
@@ -173,6 +175,7 @@ class Endpoint:
                 message.id, message.method, params, meta, reply, view, session, owner, http.address
             )
             request.deadline = self.clock.deadline(http.headers, time.monotonic())
+            request.generation = _generation(http.headers)
             responder.on_gone = request.client_gone
             if release is not None:
                 request.after_end(release)
@@ -250,6 +253,16 @@ class Endpoint:
                 stream.end()
             elif (event_id := http.headers.get(_LAST_EVENT)) is not None:
                 resume(session, event_id.decode("latin-1"))
+
+
+def _generation(headers: Mapping[bytes, bytes]) -> int | None:
+    """The process for which a request is. Raises `RequestRefused`, because no other process may get it."""
+    number = headers.get(_GENERATION)
+    if number is None:
+        return None
+    if not (number.isdigit() and len(number) <= _MAX_DIGITS):
+        raise RequestRefused(INVALID_REQUEST, f"{GENERATION} has to be a whole number", status=400)
+    return int(number)
 
 
 def _takes(headers: Mapping[bytes, bytes], media_type: bytes) -> bool:

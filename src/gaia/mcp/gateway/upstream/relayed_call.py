@@ -75,10 +75,12 @@ class RelayedCall(SubmittedRequest):
         `on_end` is called once, possibly during the start of the call, unless the call is cancelled. Raises `MCPError`
         for a request that is not allowed.
         """
+        engine, generation = process._engine, client.generation
+        requests = engine.requests if generation is None else engine.requests_of(generation)
         exchange = _new_exchange(process, method, params)
         if exchange.observation is not None and client.identity:
             exchange.observation.of_client(client.identity)
-        super().__init__(process._engine.requests, exchange)
+        super().__init__(requests, exchange)
         exchange.owner, exchange.deadline = self, client.deadline
         self.loop = self._work = running_loop_work()
         self.client = client

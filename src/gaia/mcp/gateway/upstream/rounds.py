@@ -68,6 +68,8 @@ class ClientSide(Protocol):
     wants_progress: bool
     deadline: float | None
     """A reading of the monotonic clock after which the client does not need the answer; None if it is unknown."""
+    generation: int | None
+    """The number of the only process of the server that may get the request; None: any may."""
 
     def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
         """Whether the client may call a tool with these annotations (None: not listed). For any thread."""

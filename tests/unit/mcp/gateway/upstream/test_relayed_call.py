@@ -21,6 +21,7 @@ from gaia.mcp.errors import (
     JsonRpcError,
     NotConnected,
     ServerCrashed,
+    SessionLost,
     ToolDenied,
     UnknownTool,
 )
@@ -94,6 +95,28 @@ async def test_a_stateless_server_logs_what_the_request_asks_for() -> None:
         requester.log_level = "info"
         assert await requester.send(upstream, "tools/call", call_of("count")).text() == "2"
         assert [told["data"] for told in requester.told if "data" in told] == ["half"]
+
+
+@pytest.mark.parametrize(("generation", "calls"), [(1, 1), (2, 0)])
+async def test_a_request_for_one_process_reaches_no_other(generation: int, calls: int) -> None:
+    one = server()
+    async with upstream_of(one) as upstream:
+        requester = Requester()
+        requester.generation = generation
+        relayed = await requester.send(upstream, "tools/call", call_of("count")).relayed()
+        assert isinstance(relayed.error, SessionLost if calls == 0 else type(None))
+        assert len(one.calls) == calls
+
+
+async def test_a_request_for_a_process_that_crashes_is_lost_with_it() -> None:
+    one = server()
+    async with upstream_of(one) as upstream:
+        requester = Requester()
+        requester.generation = 1
+        requester.send(upstream, "tools/call", call_of("wait"))
+        await in_thread(one.wait_for_call, "wait")
+        await in_thread(one.crash)
+        assert isinstance((await requester.relayed()).error, SessionLost)
 
 
 async def test_a_cancelled_call_is_cancelled_on_the_server_and_ends_nothing_else() -> None:
