@@ -4,14 +4,18 @@ The server is ready while one replica is. All replicas have one catalog of tools
 changed last, and a replica that defines a tool otherwise gets no calls of this tool.
 
 The replicas' supervisors report to the pool on their own threads, through `_ReplicaHooks`. A lock serialises what the
-pool makes of it; everything that happens under the lock is quick.
+pool makes of it. What the pool reports itself goes through an outbox, whose order is that of the changes: no thread
+holds the lock while the client's hooks run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Mapping
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -80,6 +84,10 @@ class Pool:
         self.condition = PoolCondition(self)
         self._lock = reentrant_lock()
         """Owns everything below. Threads that only read use one value, which is replaced as a whole."""
+        self._changing_in: set[int] = set()
+        """The threads that have the lock, or wait for it. See `_change`."""
+        self._is_cut_short = False
+        """Whether a signal handler has stopped the pool in the middle of a change, in the same thread."""
         self.replicas: Mapping[int, _Replica] = {}
         """By number. Removed ones that still finish their calls are in `leaving`."""
         self.leaving: tuple[_Replica, ...] = ()
@@ -94,7 +102,25 @@ class Pool:
         """Replicas that were asked for their tools because those of another one have changed."""
         self._successor: SupervisionContext | None = None
         self._down_since: float | None = None
+        self._outbox: deque[Callable[[], object]] = deque()
+        """Reports to the client, and what follows them. Filled under the lock."""
+        self._turn: dict[None, object] = {}
+        """Of the call that empties the outbox. Not a lock, because an interrupted thread must be able to find out
+        whether it has the turn."""
         self._waiting = _WaitingCalls(context.name, self.call_queue)
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[None]:
+        """Hold the lock. A signal handler may call `stop` meanwhile: see there."""
+        thread = threading.get_ident()
+        is_first = thread not in self._changing_in
+        try:
+            self._changing_in.add(thread)
+            with self._lock:
+                yield
+        finally:
+            if is_first:
+                self._changing_in.discard(thread)
 
     @property
     def _all(self) -> tuple[_Replica, ...]:
@@ -120,9 +146,10 @@ class Pool:
     def start(self, *, keep_trying: bool = False) -> bool:
         """Start all replicas, and wait until the first is ready, or all have failed. See `Supervisor.start`."""
         metrics.observed.add(self._waiting)
-        with self._lock:
+        with self._change():
             self.condition.keep_trying = keep_trying
             self._move_to(ServerState.STARTING)
+        self._tell()
         self.scale(self._context.replicas)
         self._settled.wait()
         if self.state in _FAILURES and not self.condition.keep_trying:
@@ -135,17 +162,26 @@ class Pool:
 
     def scale(self, number: int) -> None:
         """Have this many replicas. New ones are started, and others finish their calls; this waits for neither."""
-        with self._lock:
-            if self._closing is not None or self.state is ServerState.CREATED:
-                return
-            before = len(self.replicas)
-            while len(self.replicas) < number:
-                self._add()
-            while len(self.replicas) > number:
-                self._remove(min(self.replicas.values(), key=lambda one: one.need))
+        with self._change():
+            if self._closing is None and self.state is not ServerState.CREATED:
+                self._scale(number)
+        self._tell()
+        if self._is_cut_short:
+            self.stop()
+
+    def _scale(self, number: int) -> None:
+        before = len(self.replicas)
+        while len(self.replicas) < number and self._closing is None:
+            self._add()
+        while len(self.replicas) > number:
+            self._remove(min(self.replicas.values(), key=lambda one: one.need))
+        if self._closing is None:
             self._update(None)
         if before not in (0, number):
-            logger.info("replicas_changed", server=self.name, replicas=number, before=before)
+            # Handlers of log events are code of the application.
+            self._outbox.append(
+                partial(logger.info, "replicas_changed", server=self.name, replicas=number, before=before)
+            )
 
     def _add(self) -> None:
         number = next(self._numbers)
@@ -156,6 +192,9 @@ class Pool:
         self._replace({**self.replicas, number: _Replica(number, supervisor, queue, context.observer)}, self.leaving)
         # The pool decides whether it goes on when all have failed.
         supervisor.begin(keep_trying=True)
+        if self._closing is not None:
+            # A signal handler has stopped the pool meanwhile, and may not have seen this replica.
+            supervisor.request_stop()
 
     def _remove(self, replica: _Replica) -> None:
         kept = {number: one for number, one in self.replicas.items() if one is not replica}
@@ -172,7 +211,7 @@ class Pool:
 
     def _closed(self, number: int) -> None:
         """A replica has ended, with all of its processes."""
-        with self._lock:
+        with self._change():
             self._replace(self.replicas, tuple(one for one in self.leaving if one.number != number))
             is_removed, authorization = self._closing is None, self._context.transport.authorization
         if not is_removed:
@@ -182,17 +221,22 @@ class Pool:
             authorization.reopen()
 
     def stop(self, drain: float = 0.0) -> None:
+        """See `Supervisor.stop`. In the middle of a change it does not wait: the replicas report to this thread."""
         self.request_stop(drain)
+        if threading.get_ident() in self._changing_in:
+            self._is_cut_short = True
+            return
         for one in self._all:
             one.supervisor.stop(drain)
         metrics.observed.discard(self._waiting)
         log.flush()
 
     def request_stop(self, drain: float = 0.0) -> None:
-        with self._lock:
+        with self._change():
             self._closing = _DISCONNECTED
             if self.state is not ServerState.CREATED:
                 self._move_to(ServerState.CLOSED, _DISCONNECTED)
+        self._tell()
         self._settled.open()
         for one in self._all:
             one.supervisor.request_stop(drain)
@@ -262,7 +306,7 @@ class Pool:
 
     def adopted(self) -> None:
         """The first replica has the configuration of `reconfigure_now`."""
-        with self._lock:
+        with self._change():
             context, self._successor = self._successor, None
             if context is None:
                 return
@@ -281,17 +325,18 @@ class Pool:
     # What the replicas report, each on the thread of its supervisor.
 
     def changed(self, number: int, event: StateChanged) -> None:
-        hooks, replica = self._context.hooks, self.replicas.get(number)
-        with self._lock:
+        replica = self.replicas.get(number)
+        with self._change():
             if replica is not None and event.new is ServerState.READY:
                 self._observe_like(replica)
             if replica is not None and (error := replica.supervisor.condition.last_error) is not None:
                 self.condition.last_error = error
             placement = None if replica is None else replica.status().placement
             node = None if placement is None else placement.node
-            hooks.happened(ReplicaChanged(self.name, number, event.old, event.new, node, event.reason))
+            self._report(ReplicaChanged(self.name, number, event.old, event.new, node, event.reason))
             if self._closing is None:
                 self._update(event.reason)
+        self._tell()
         self._agree()
 
     def _observe_like(self, replica: _Replica) -> None:
@@ -317,15 +362,31 @@ class Pool:
         if state is ServerState.READY and self._down_since is not None:
             downtime, self._down_since = now - self._down_since, None
             condition.restarts += 1
-            self._context.hooks.happened(Restarted(self.name, condition.generation, downtime, _ALL_LOST))
+            self._report(Restarted(self.name, condition.generation, downtime, _ALL_LOST))
         if state in (ServerState.READY, ServerState.EXITED, *_FAILURES):
-            self._settled.open()
+            # A thread that waits for the start finds it reported.
+            self._outbox.append(self._settled.open)
 
     def _move_to(self, new: ServerState, reason: str | None = None) -> None:
         old = self.call_queue.move_to(new, reason)
         if old is not new:
             generation = self.condition.generation
-            self._context.hooks.happened(StateChanged(self.name, old, new, generation, reason))
+            self._report(StateChanged(self.name, old, new, generation, reason))
+
+    def _report(self, event: Event) -> None:
+        self._outbox.append(partial(self._context.hooks.happened, event))
+
+    def _tell(self) -> None:
+        """Empty the outbox, unless another thread does so, or this one further up its stack."""
+        turn = object()
+        try:
+            while self._outbox and self._turn.setdefault(None, turn) is turn:
+                while self._outbox:
+                    self._outbox.popleft()()
+                del self._turn[None]
+        finally:
+            if self._turn.get(None) is turn:
+                del self._turn[None]
 
     def happened(self, event: Event) -> None:
         """Something else has happened to a replica."""
@@ -344,7 +405,7 @@ class Pool:
     def listed(self, number: int, definitions: list[Any]) -> None:
         """A replica has listed its tools."""
         tools = {one["name"]: one for one in definitions if isinstance(one, dict) and isinstance(one.get("name"), str)}
-        with self._lock:
+        with self._change():
             if number not in self.replicas or self._closing is not None:
                 return
             before = self._listings.get(number)
@@ -373,7 +434,7 @@ class Pool:
 
     def _agree(self) -> None:
         """Go by the definitions of another replica, if no ready one has those that are in force."""
-        with self._lock:
+        with self._change():
             ready = [one for one in self.replicas.values() if one.queue.state is ServerState.READY]
             known = [self._listings[one.number] for one in ready if one.number in self._listings]
             is_agreed = not known or any(tools == self._in_force for tools, _ in known)

@@ -11,10 +11,12 @@ import pytest
 
 from gaia.mcp.errors import MCPError, NotConnected, ServerCrashed, ServerUnavailable, SessionLost, StartFailed
 from gaia.mcp.rpc.call import Call
+from gaia.mcp.supervision import pool as pool_module
 from gaia.mcp.supervision.events import ReplicaChanged, ResourceUpdated, Restarted, ServerState, StateChanged
 from gaia.mcp.supervision.pool import Pool
 from gaia.mcp.supervision.status import CallStatistics, ServerStatus
 from tests.fake_transport import FakeChannel
+from tests.interruption import Interruption, places
 from tests.supervised import FRAGILE, Supervised
 from tests.unit.mcp.supervision.test_server_lifecycle import Supervise
 from tests.waiting import PATIENCE, wait_until
@@ -273,6 +275,61 @@ class TestScaling:
         for nth in (1, 2):
             first.answer(first.wait_for("tools/call", nth), {"content": nth})
         assert sorted(call.result(PATIENCE)["content"] for call in calls) == [1, 2]
+
+    def test_a_report_holds_up_no_other_thread(self, pooled: Pooled, monkeypatch: pytest.MonkeyPatch) -> None:
+        """An application's hooks may wait for another thread that uses the pool."""
+        happened, is_held, go_on = pooled.server.happened, threading.Event(), threading.Event()
+
+        def slowly(event: Any) -> None:
+            if isinstance(event, ReplicaChanged) and not is_held.is_set():
+                is_held.set()
+                go_on.wait(PATIENCE)
+            happened(event)
+
+        monkeypatch.setattr(pooled.server, "happened", slowly)
+        pooled.pool.scale(3)
+        assert is_held.wait(PATIENCE)
+        scaling = pooled.server.in_background(lambda: pooled.pool.scale(4))
+        try:
+            scaling.result(5.0)
+        finally:
+            go_on.set()
+        pooled.wait_until_ready(4)
+        assert wait_until(lambda: pooled.changes(3)[-1] is READY and pooled.changes(4)[-1] is READY)
+
+    def test_up_and_down_at_once_ends_with_what_was_asked_last(self, pooled: Pooled) -> None:
+        def scale(*numbers: int) -> None:
+            for number in numbers:
+                pooled.pool.scale(number)
+
+        both = [pooled.server.in_background(lambda: scale(*range(1, 6), 1)) for _ in range(2)]
+        for one in both:
+            one.result(PATIENCE)
+        pooled.pool.scale(2)
+        pooled.wait_until_ready(2)
+        assert wait_until(lambda: pooled.pool.leaving == ())
+        assert len(pooled.pool.replicas) == 2
+
+    def test_a_stop_within_it_leaves_no_replica(self, make: Any) -> None:
+        """As when a signal handler disconnects in the middle of a start."""
+
+        def interrupt(place: int) -> Interruption:
+            pooled = make().started()
+
+            def scale() -> None:
+                pooled.pool.scale(4)
+                if interruption.happened:
+                    assert not pooled.pool.is_running, interruption.where
+                    transport = pooled.server.transport
+                    channels = [transport.channel(number) for number in range(1, transport.starts + 1)]
+                    assert all(one.closed_with_grace is not None for one in channels), interruption.where
+                pooled.pool.stop()
+
+            interruption = Interruption(scale, pooled.pool.stop, place, files=(pool_module.__file__,))
+            return interruption
+
+        for interruption in places(interrupt):
+            assert interruption.error is None, (interruption.where, interruption.error)
 
     def test_numbers_are_not_used_again(self, pooled: Pooled) -> None:
         pooled.pool.scale(1)
