@@ -41,6 +41,12 @@ def test_a_placed_server_is_called_and_leaves_nothing(connect: Connect) -> None:
     assert client.status.placement is None
 
 
+def test_a_call_may_take_longer_than_the_timeout_of_the_entry(connect: Connect) -> None:
+    client = connect({**placed(), "timeout": 0.5, "startTimeout": 30})
+    assert client.call_tool("sleep", {"seconds": 1.0}, timeout=30).is_error is False
+    assert client.call_tool("sleep", {"seconds": 5.0})["error_type"] == "timeout"
+
+
 def test_questions_of_a_placed_server_reach_the_application() -> None:
     pytest.importorskip("mcp")
     answers: Any = {

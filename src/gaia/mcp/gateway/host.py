@@ -39,6 +39,8 @@ from gaia.serving.responses import JSON, HttpRequest, Responder, refuse
 _LEASE_IS_OVER = "the host of this server has ended: it had not heard of its program for the time of the lease"
 _NOT_RESTARTED = 'it has ended, and restart.restart is "never"'
 _REFUSE_SECONDS = 0.5
+_JOIN_SECONDS = 0.001
+_LONGEST_CALL_SECONDS = 24 * 3600.0
 _MAX_CONNECTIONS = 4096
 _PROCESS_KEYS = frozenset({"command", "args", "env", "cwd", "inheritEnv", "sandbox"})
 
@@ -199,11 +201,18 @@ class Host:
             return
         if not is_ready and status.last_error is None:
             return
-        self._is_announced = True
         if is_ready:
+            client = self.gateway.manager.get_client(self._launch.name)
+            if client is None:
+                # The manager enters a server into its table a moment after it is ready.
+                asyncio.get_running_loop().call_later(_JOIN_SECONDS, self._look)
+                return
+            # Each call comes with its own deadline, and the program has used the timeout of the entry for it.
+            client._engine.session.timeout = _LONGEST_CALL_SECONDS
             self._watch()
             # As for a gateway that runs as a service: scanning the objects of the start takes a tenth of each call.
             gc.freeze()
+        self._is_announced = True
         port, problem = int(self._url.rpartition(":")[2]), None if is_ready else status.last_error
         _answer(Ready(port=port, pid=os.getpid(), node=socket.gethostname(), problem=problem))
         if problem is not None:
