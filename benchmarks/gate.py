@@ -188,8 +188,29 @@ _CROWDED = (
     "The client and the gateway share the machine's cores, and the floor's server takes next to nothing of them. See "
     "the processor time of a call."
 )
+_HOST_AND_CALLERS = (
+    "The callers, the host and the server share the machine's cores with all else that runs there. See the processor "
+    "time of a call."
+)
+
+_HOPS = (
+    "The message is decoded, checked and copied in the client, the host and the server, and goes through a socket "
+    "and a pipe each way."
+)
 
 _CAUSES = {
+    **{("placement: 1 MiB: p50", contender): _HOPS for contender in (PLACED, PLACED_BY_RAY)},
+    **{
+        ("placement: calls per second: 16 callers", contender): _HOST_AND_CALLERS
+        for contender in (PLACED, PLACED_BY_RAY)
+    },
+    ("placement: kill -9, next good answer: its host", PLACED): (
+        "A host is a new Python process, which loads the gateway before it starts the server. With a stand-by, another "
+        "host is ready."
+    ),
+    ("placement: memory of a host: resident, after calls of 64 B", PLACED): (
+        "A third of it is libraries that all processes share, see the memory of its own."
+    ),
     ("gateway: 64 B: p50", GATEWAY): _WAKING,
     ("gateway, stateless clients: 64 B: p50", GATEWAY): _WAKING,
     ("gateway: calls per second: 32 sessions", GATEWAY): _CROWDED,

@@ -9,8 +9,8 @@ two are there if Ray is installed.
 begin      ``argv``                          starts a server of each way with this command line; ``ray`` is its
                                              version, or None
 call       ``way``, ``size``, ``count``      ``latencies`` in seconds of calls with that much text, one after the other
-crowd      ``way``, ``callers``,             ``calls`` that were answered within ``seconds``
-           ``seconds``
+crowd      ``way``, ``callers``,             ``calls`` that were answered within ``seconds``; ``cpu`` seconds that this
+           ``seconds``                       process and the host or the actor have taken for all of them
 hosts                                        what the host of each way that has one holds: ``rss``, ``uss``, ``threads``
 kill       ``way``, ``what``                 ``seconds`` from killing the ``host``, or the ``server``, to the next good
                                              answer
@@ -53,7 +53,8 @@ class Driver:
         self._argv: list[str] = []
         self._cluster: Any = None
         self._nodes: list[Any] = []
-        self._home: Callable[[], str] | None = None
+        self._home: Callable[[], tuple[str, int]] | None = None
+        """Node and process of the bare actor."""
 
     def begin(self, argv: list[str]) -> dict[str, Any]:
         self._argv = argv
@@ -87,12 +88,12 @@ class Driver:
             def echo(self, data: bytes) -> bytes:
                 return data
 
-            def node(self) -> str:
-                return str(ray.get_runtime_context().get_node_id())
+            def home(self) -> tuple[str, int]:
+                return ray.get_runtime_context().get_node_id(), os.getpid()
 
         options: Any = {"resources": {"measured": 1}, "max_restarts": -1, "max_task_retries": 0, "max_concurrency": 64}
         actor = ray.remote(num_cpus=0, **options)(Bare).remote()
-        self._home = lambda: ray.get(actor.node.remote())
+        self._home = lambda: ray.get(actor.home.remote())
         self._home()
         self._calls["actor"] = lambda text: ray.get(actor.echo.remote(text.encode())).decode()
 
@@ -121,6 +122,8 @@ class Driver:
 
     def crowd(self, way: str, callers: int, seconds: float) -> dict[str, Any]:
         call, text, answered = self._calls[way], "x" * 64, list[int]()
+        processes = [psutil.Process(), *([psutil.Process(self._far(way))] if way != "local" else [])]
+        cpu = sum(sum(process.cpu_times()[:2]) for process in processes)
         began = time.perf_counter()
 
         def work() -> None:
@@ -131,7 +134,9 @@ class Driver:
             answered.append(count)
 
         _at_once([work] * callers)
-        return {"calls": sum(answered), "seconds": time.perf_counter() - began}
+        seconds = time.perf_counter() - began
+        cpu = sum(sum(process.cpu_times()[:2]) for process in processes) - cpu
+        return {"calls": sum(answered), "seconds": seconds, "cpu": cpu}
 
     def hosts(self) -> dict[str, Any]:
         found = {}
@@ -148,7 +153,7 @@ class Driver:
     def _server(self, way: str) -> psutil.Process:
         if way != "local":
             return self._servers_below(psutil.Process(self._host(way)))[0]
-        placed = [self._server(other) for other in self._clients.keys() & {"process"}]
+        placed = [self._server(other) for other in self._clients.keys() - {"local"}]
         return next(one for one in self._servers_below(psutil.Process()) if one not in placed)
 
     def _servers_below(self, process: psutil.Process) -> list[psutil.Process]:
@@ -157,7 +162,7 @@ class Driver:
     def lose(self) -> dict[str, Any]:
         self._add_node()
         assert self._home is not None
-        node = next(node for node in self._nodes if node.node_id == self._home())
+        node = next(node for node in self._nodes if node.node_id == self._home()[0])
         assert self._clients["ray"].status.placement.node_id == node.node_id, "the host is on another node"
         raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
         for process in [raylet, *raylet.children(recursive=True)]:
@@ -173,6 +178,10 @@ class Driver:
         removing = lambda: self._cluster.remove_node(node, allow_graceful=False)  # noqa: E731
         _at_once([wait("ray"), wait("actor"), removing])
         return {"seconds": seconds}
+
+    def _far(self, way: str) -> int:
+        """The process that answers, or passes calls on to the server."""
+        return self._home()[1] if way == "actor" and self._home is not None else self._host(way)
 
     def _host(self, way: str) -> int:
         return int(self._clients[way].status.placement.host_pid)

@@ -83,6 +83,8 @@ def _measure_crowd(session: Session, driver: DriverProcess, ways: list[str]) -> 
         for way in ways:
             answer = driver.ask(do="crowd", way=way, callers=_CALLERS, seconds=_CROWD_SECONDS)
             row.add(_WAYS[way], answer["calls"] / answer["seconds"])
+            table = "processor time of a call, client and host or actor"
+            session.add(_WAYS[way], SECTION, table, column, answer["cpu"] / answer["calls"], "seconds")
 
 
 def _measure_hosts(session: Session, driver: DriverProcess, when: str) -> None:
