@@ -42,6 +42,9 @@ from tests.waiting import wait_until
 SERVER = Path(__file__).parents[1] / "servers" / "noting_server.py"
 ROOT = Path(__file__).parents[2]
 
+TEMPORARY = "tmp"
+"""The folder of the programs' temporary files."""
+
 PROGRAMS = 4
 LEASE = 2.0
 PAUSES = (0.25, 2.0)
@@ -162,6 +165,7 @@ class Program:
         self._calls = calls
         self._settings = settings
         self._errors = (folder / f"{name}.stderr").open("ab")
+        self._environment = {**os.environ, "TMPDIR": str(folder / TEMPORARY)}
         self._left: list[str] | None = None
         self.start()
 
@@ -170,6 +174,7 @@ class Program:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.soak.placed_program", json.dumps(settings)],
             cwd=ROOT,
+            env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -225,6 +230,7 @@ class Soak:
         self._chance = random.Random(options.seed)
         self._ledger = folder / "ledger"
         self._ledger.touch()
+        (folder / TEMPORARY).mkdir()
         self._calls = Calls()
         self._programs: list[Program] = []
         self._recoveries: dict[str, list[float]] = {}
@@ -363,7 +369,7 @@ class Soak:
     def _left(self) -> Iterable[str]:
         wait_until(lambda: not _processes_at(self._folder), ENDS)
         yield from (f"{process} is left" for process in _processes_at(self._folder))
-        files = [*self._folder.glob(".gaia/hosts/[!.]*"), *self._folder.glob("tmp/*")]
+        files = [*self._folder.glob(".gaia/hosts/[!.]*"), *(self._folder / TEMPORARY).iterdir()]
         yield from (f"{file} is left" for file in files)
 
     def _judge(self) -> None:
