@@ -283,17 +283,30 @@ class Pool:
         return bool(ready) and all(replaced)
 
     def reconfigure_now(self, context: SupervisionContext, drain: float) -> list[MCPError | None]:
-        """See `Supervisor.reconfigure_now`. One replica tries the configuration; if it fails there, nothing changes."""
+        """See `Supervisor.reconfigure_now`. One replica tries the configuration; if it fails there, nothing changes.
+
+        Otherwise it is in force, and a replica where it fails is replaced by one that is tried again and again.
+        """
         self._successor = context
-        first, *others = sorted(self.replicas.values(), key=lambda one: one.queue.ready is None)
+        first = min(self.replicas.values(), key=lambda one: one.queue.ready is None)
         outcomes = first.supervisor.reconfigure_now(self._of_replica(first.number, context), drain)
         if outcomes == [None]:
             self.adopted()
-            outcomes = [None]
-            for one in others:
-                outcomes += one.supervisor.reconfigure_now(self._of_replica(one.number, context), drain)
+            # Only now: replicas that are added later have it.
+            for one in self.replicas.values():
+                if one is not first:
+                    for error in one.supervisor.reconfigure_now(self._of_replica(one.number, context), drain):
+                        if error is not None:
+                            self._renew(one, error)
             self.scale(context.replicas)
-        return [next((error for error in outcomes if error is not None), None)] if outcomes else []
+        return outcomes
+
+    def _renew(self, replica: _Replica, error: MCPError) -> None:
+        with self._change():
+            if self._closing is None and self.replicas.get(replica.number) is replica:
+                self._remove(replica)
+                self._add()
+        logger.warning("replica_not_reconfigured", server=self.name, replica=replica.number, error=str(error))
 
     def _of_replica(self, number: int, context: SupervisionContext) -> SupervisionContext:
         return msgspec.structs.replace(

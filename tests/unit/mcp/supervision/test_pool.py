@@ -373,6 +373,26 @@ class TestConfiguration:
         assert len(pooled.status.replicas) == 2
         assert pooled.server.transport.starts == 2
 
+    def test_if_it_fails_at_a_later_one_that_is_tried_again_with_it(
+        self, pooled: Pooled, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        adopted = pooled.server.adopted
+
+        def fail_next(context: Any) -> None:
+            adopted(context)
+            pooled.server.transport.start_errors.extend([StartFailed("busy"), StartFailed("busy")])
+
+        monkeypatch.setattr(pooled.server, "adopted", fail_next)
+        old = pooled.channel(2)
+        context = msgspec.structs.replace(pooled.pool._context)
+        assert pooled.pool.reconfigure_now(context, 0.0) == [None], "it is in force"
+        old.wait_until_closing()
+        assert [one.replica for one in pooled.status.replicas] == [1, 3]
+        assert wait_until(lambda: ServerState.FAILED in pooled.changes(3))
+        assert pooled.status.replicas[1].last_error == "busy"
+        pooled.server.pass_time(0.5)
+        pooled.wait_until_ready(2)
+
     def test_all_are_replaced_one_after_the_other(self, pooled: Pooled) -> None:
         assert pooled.pool.replace_now(0.0)
         assert pooled.server.transport.starts == 4
