@@ -13,9 +13,11 @@ from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import plain_table
 from gaia.cli.servers import ServerName, entry_of, waiting_for
 from gaia.cli.terminal import FAILED, CommandFailed, usage_error
+from gaia.cli.trusting import load_to_start
 from gaia.runtime.untrusted_text import one_line
 
 if TYPE_CHECKING:
+    from gaia.mcp.client.config import MCPConfig
     from gaia.mcp.config.placement import Placement
     from gaia.mcp.placement.engine import Engine, PlacedServer
 
@@ -42,7 +44,8 @@ def list_placed(options: Options) -> None:
     """List what the engines of all configured servers know. Exit status 1 if one cannot tell."""
     found: list[tuple[str, PlacedServer]] = []
     problems = []
-    for placement in _engines_of(options):
+    # An engine that a project's file names runs ssh, or joins a cluster.
+    for placement in _engines_of(load_to_start(options)):
         try:
             with _engine_of(placement, options) as engine:
                 found += ((placement.engine, server) for server in engine.list())
@@ -63,26 +66,25 @@ def list_placed(options: Options) -> None:
         raise typer.Exit(FAILED)
 
 
-def _engines_of(options: Options) -> list[Placement]:
+def _engines_of(servers: MCPConfig) -> list[Placement]:
     """One placement for each engine and place that an entry names."""
     places: dict[tuple[object, ...], Placement] = {}
-    for name in options.load_config().get_entries():
-        placement = _placement_of(name, options)
+    for name in servers.get_entries():
+        placement = _placement_of(name, servers)
         if placement is not None:
             where = (placement.address, placement.host, placement.user, placement.port, placement.namespace)
             places.setdefault((placement.engine, *where), placement)
     return list(places.values())
 
 
-def _placement_of(name: str, options: Options) -> Placement | None:
+def _placement_of(name: str, servers: MCPConfig) -> Placement | None:
     from gaia.mcp.config.server_config import ServerConfig
 
-    servers = options.load_config()
     entry_of(servers, name)
     return None if name in servers.problems else ServerConfig.from_dict(name, servers.get_server(name)).placement
 
 
-@with_options("config", "as_json", "debug")
+@with_options("trust", "config", "as_json", "debug")
 def placement(
     options: Options,
     name: ServerName,
@@ -99,7 +101,7 @@ def placement(
       gaia mcp placement browser --json
       gaia mcp placement browser --stop
     """
-    wanted = _placement_of(name, options)
+    wanted = _placement_of(name, load_to_start(options))
     if wanted is None:
         raise usage_error(f"{name!r} has no placement, so it runs on this machine", error_type="not_placed")
     with _engine_of(wanted, options) as engine:

@@ -53,6 +53,13 @@ def test_nothing_is_started_where_nobody_can_be_asked(
     assert starts() >= 1, "a trusted project is used"
 
 
+@pytest.mark.parametrize("command", [["list", "--placed"], ["placement", "local"]], ids=" ".join)
+def test_no_engine_is_asked(command: list[str], project: Configure, invoke: Invoke, refused: Told) -> None:
+    project(placement={"engine": "process"})
+    assert "is not trusted" in refused(*command)
+    assert "is not trusted" not in invoke("--trust", *command).output
+
+
 @pytest.mark.parametrize("words", [["list", "--trust"], ["--trust", "list"]], ids=" ".join)
 def test_trust_can_be_said_beforehand(
     words: list[str], project: Configure, invoke: Invoke, starts: Callable[[], int]
