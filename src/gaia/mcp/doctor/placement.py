@@ -11,8 +11,10 @@ from gaia.mcp.placement.engines import engine_for
 
 _REMEDIES = {
     "ray": "`ray start --head` starts a cluster and prints its address; `ray start --resources …` adds a node to it.",
-    "ssh": "Try `ssh HOST` by hand: gaia asks no questions. gaia-mcp must be installed for the placement's python.",
-    "kubernetes": "Bind a Role with the rights of the page about clusters to the user or service account.",
+    "ssh": "Try `ssh HOST true`, because gaia answers no questions of ssh. "
+    '"python" of the placement has to name an interpreter there that has gaia-mcp.',
+    "kubernetes": "The kubeconfig of this user, or the service account of this pod, has to give access to the cluster, "
+    "with the rights that docs/cluster.md lists.",
 }
 
 

@@ -34,7 +34,6 @@ LossReason = Literal[
     "handshake_failed",
     "internal_error",
     "start_failed",
-    "host_lost",
     "disconnected",
 ]
 """Why a connection was lost: `error.type` in spans and metrics. "disconnected" is not an error."""

@@ -289,7 +289,7 @@ class PlacedChannel:
                 if not self._closed.is_open:
                     self._place(until)
         except MCPError as error:
-            self._end(f"cannot be started {error.message}")
+            self._end(f"cannot be started: {error.message}")
 
     def _place(self, until: float) -> None:
         """Start a host, and wait until it has answered. A shared host may end at that moment."""

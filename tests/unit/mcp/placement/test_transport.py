@@ -95,7 +95,7 @@ def test_a_start_that_fails_ends_the_channel_with_the_reason(transport: PlacedTr
     assert wait_until(lambda: engine.placed != [])
     engine.placed[0].settled.open()
     assert listener.ended.wait(PATIENCE)
-    assert str(channel.ending(0.0)) == "cannot be started on node-1: there is no command ***"
+    assert str(channel.ending(0.0)) == "cannot be started: on node-1: there is no command ***"
     channel.close(0.0)
 
 
