@@ -1,5 +1,6 @@
 """A placed server is used as any other, and nothing of it is left afterwards."""
 
+import http.client
 import json
 import socket
 import subprocess
@@ -129,6 +130,17 @@ assert not client.call_tool("add", {"a": 1, "b": 2}).is_error
 print(child, client.status.placement.host_pid, flush=True)
 sys.stdin.read()
 """
+
+
+def test_a_host_answers_nobody_without_its_token(connect: Connect) -> None:
+    host = processes_of(connect(placed()))[0]
+    (port,) = (one.laddr.port for one in host.net_connections("inet") if one.status == psutil.CONN_LISTEN)
+    for method, path in (("POST", "/lease"), ("DELETE", "/lease"), ("POST", "/mcp/demo")):
+        for headers in ({}, {"Authorization": "Bearer another"}):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            connection.request(method, path, b"{}", {"Content-Type": "application/json", **headers})
+            assert connection.getresponse().status == 401
+            connection.close()
 
 
 def test_a_forked_child_neither_ends_nor_keeps_the_host() -> None:

@@ -20,9 +20,11 @@ from gaia.mcp.client.client_options import START_SECONDS
 from gaia.mcp.config.config_variables import expand, secrets, variables_in
 from gaia.mcp.config.placement import Placement
 from gaia.mcp.config.server_config import ServerConfig
+from gaia.mcp.errors import ConfigError
 from gaia.mcp.transports.base import ChannelTransport
 from gaia.mcp.transports.command import INHERITED, argument_vector
 from gaia.mcp.transports.stdio import StdioTransport
+from gaia.runtime.extras import missing
 from gaia.runtime.log import get_logger
 from gaia.runtime.redaction import secret_values, sounds_secret
 
@@ -132,6 +134,8 @@ def _secrets(server: ServerConfig, values: ServerConfig) -> list[str]:
 
 
 def _placed_transport(server: ServerConfig, placement: Placement, timeout: float) -> ChannelTransport:
+    if (absent := missing("http", "httptools")) is not None:
+        raise ConfigError(f"a server with a placement needs {absent}")
     # Imported here: programs that place no server do not need it.
     from gaia.mcp.placement.engines import engine_for
     from gaia.mcp.placement.transport import PlacedTransport

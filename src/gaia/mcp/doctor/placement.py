@@ -22,5 +22,7 @@ def check_placement(placement: Placement) -> Check:
     try:
         with contextlib.closing(engine_for(placement)) as engine:
             return ok("placement", f"{placement.engine}: {engine.look()}")
-    except (ConfigError, StartFailed) as error:
+    except ConfigError as error:
+        return failed("placement", error.message, None)
+    except StartFailed as error:
         return failed("placement", error.message, _REMEDIES.get(placement.engine))

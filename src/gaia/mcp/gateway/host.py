@@ -31,8 +31,8 @@ from gaia.mcp.transports import fork_server
 from gaia.mcp.transports.base import InProcessServer
 from gaia.mcp.transports.sandbox import Sandbox
 from gaia.mcp.transports.stdio import StdioTransport
+from gaia.runtime.extras import missing
 from gaia.serving.guards import Receive, Refused, Scope, Send
-from gaia.serving.http import run_http
 from gaia.serving.options import HttpOptions
 from gaia.serving.responses import JSON, HttpRequest, Responder, refuse
 
@@ -86,6 +86,9 @@ class Host:
         self._is_ending = False
 
     def run(self) -> None:
+        # Imported here: `main` tells which packages are missing.
+        from gaia.serving.http import run_http
+
         launch = self._launch
         options = HttpOptions(
             host=launch.listen,
@@ -263,10 +266,16 @@ def _read_line() -> bytes:
     return line
 
 
+def _why_unusable(launch: Launch) -> str | None:
+    if launch.version != __version__:
+        return f"gaia-mcp {__version__} is installed there, and {launch.version} here; install the same version"
+    absent = missing("gateway", "uvicorn", "starlette", "httptools")
+    return None if absent is None else f"a host needs {absent}"
+
+
 def main() -> None:
     launch = msgspec.json.decode(_read_line(), type=Launch)
-    if launch.version != __version__:
-        problem = f"gaia-mcp {__version__} is installed there, and {launch.version} here; install the same version"
+    if (problem := _why_unusable(launch)) is not None:
         _answer(Ready(port=0, pid=os.getpid(), node=socket.gethostname(), problem=problem))
         return
     # The engine reads to the end of this pipe: then no process of the server is left, however this one has ended.

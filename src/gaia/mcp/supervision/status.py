@@ -39,7 +39,7 @@ class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of one of several replicas of a server on a cluster."""
+    """The status of one of several replicas of a server."""
 
     replica: int
     """Its number, from 1. The number of a removed replica is not used again."""
@@ -107,7 +107,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     standby: StandbyStatus | None = None
     """The process that waits to take over; None if there is none and none is wanted now."""
     placement: PlacementStatus | None = None
-    """Where it runs on a cluster; None while it has no place. With replicas, the place of the first ready one."""
+    """Where a server with a ``placement`` runs; None while it has no place. With replicas, the place of the first ready one."""
     replicas: tuple[ReplicaStatus, ...] = ()
     """Each replica, if it may have several."""
     instances: int = 0

@@ -186,3 +186,10 @@ class TestAPlacedServer:
     def test_an_unusable_command_is_refused_before_a_host_is_started(self) -> None:
         with pytest.raises(ConfigError, match="shell"):
             transport(command="server | tee log", placement={"engine": "process"})
+
+
+def test_a_missing_package_is_told_before_a_server_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gaia.mcp.client.server_transport.missing", lambda *_: "httptools, which is not installed")
+    server = ServerConfig.from_dict("far", {"command": "x", "placement": {"engine": "process"}})
+    with pytest.raises(ConfigError, match="a server with a placement needs httptools"):
+        transport_for(server, 1.0, False)

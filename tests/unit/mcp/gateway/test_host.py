@@ -10,7 +10,7 @@ import pytest
 
 from gaia.mcp.gateway import host as host_module
 from gaia.mcp.gateway.host import Host
-from gaia.mcp.placement.engine import Launch
+from gaia.mcp.placement.engine import Launch, Ready
 from gaia.mcp.placement.lease import FIRST_SECONDS, LEASE_PATH, Beat, fingerprints
 from gaia.mcp.supervision.events import ServerState
 from gaia.mcp.supervision.status import ServerStatus
@@ -117,3 +117,21 @@ def test_the_server_gets_the_values_of_the_launch_as_they_are(monkeypatch: pytes
     transport = host_module._HostedServer(launch).transport(5.0)
     assert transport._expand() == (["${NOT_THIS}"], {"A": "${NOT_THIS}"}, ["secret"])
     assert transport.timeout == 5.0
+
+
+@pytest.mark.parametrize(
+    ("launch", "absent", "told"),
+    [
+        (msgspec.structs.replace(LAUNCH, version="0.0.1"), None, "and 0.0.1 here; install the same version"),
+        (LAUNCH, "uvicorn, which is not installed", "a host needs uvicorn, which is not installed"),
+    ],
+)
+def test_what_is_wrong_with_the_installation_there_is_told(
+    launch: Launch, absent: str | None, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Ready] = []
+    monkeypatch.setattr(host_module, "_read_line", launch.line)
+    monkeypatch.setattr(host_module, "_answer", answers.append)
+    monkeypatch.setattr(host_module, "missing", lambda *_: absent)
+    host_module.main()
+    assert told in (answers[0].problem or "")
