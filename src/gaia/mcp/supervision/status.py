@@ -107,7 +107,8 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     standby: StandbyStatus | None = None
     """The process that waits to take over; None if there is none and none is wanted now."""
     placement: PlacementStatus | None = None
-    """Where a server with a ``placement`` runs; None while it has no place. With replicas, the place of the first ready one."""
+    """Where a server with a ``placement`` runs; None while it has no place. Of replicas, the place of the first
+    ready one."""
     replicas: tuple[ReplicaStatus, ...] = ()
     """Each replica, if it may have several."""
     instances: int = 0
