@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp import CurrentCall, MCPClient, MCPClientManager
+from gaia.mcp import CurrentCall, MCPClient, MCPClientManager, current_call
 from gaia.mcp.aio import AsyncMCPClient, AsyncMCPClientManager
 from tests.servers.answers import received, text
 from tests.servers.http_server import LEGACY, MODERN, Exchange, ScriptedServer
@@ -17,6 +17,7 @@ from tests.waiting import PATIENCE
 Json = dict[str, Any]
 FaultServer = Callable[..., Json]
 Connect = Callable[..., MCPClient]
+FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
 ERAS = pytest.mark.parametrize("era", [LEGACY, MODERN])
 
 
@@ -93,6 +94,47 @@ class TestHeaders:
             client.call_tool("echo", {"text": "b"})
             found = [(seen.headers["authorization"], seen.headers["x-app"]) for seen in served.of("tools/call")]
             assert found == [("Bearer Ann", "gaia"), ("Bearer ours", "gaia")]
+
+    def test_go_with_the_answer_to_a_question_of_their_call(self, served: ScriptedServer, connect: Connect) -> None:
+        """Two users are asked at once, each on the stream of the own call. After the answers, the calls' clocks run on."""
+        both = threading.Barrier(2)
+
+        def ask(exchange: Exchange) -> None:
+            user = exchange.seen.headers["x-user"]
+            exchange.begin_stream()
+            both.wait(PATIENCE)
+            exchange.event({"jsonrpc": "2.0", "id": f"q-{user}", "method": "elicitation/create", "params": FORM})
+            exchange.wait_for_client_to_leave()
+
+        def answer(request: Any) -> Any:
+            call = current_call()
+            assert call is not None
+            return request.accept({"name": call.context})
+
+        with MCPClientManager({"web": {"url": served.url, "protocol": "handshake"}}, on_elicitation=answer) as manager:
+            served.on["tools/call"] = ask
+            calls = [
+                manager.submit_tool("mcp_web_echo", context=user, headers={"X-User": user}, timeout=0.5)
+                for user in ("Ann", "Bob")
+            ]
+            assert [type(call.exception(PATIENCE)).__name__ for call in calls] == ["CallTimeout"] * 2
+        answers = [seen for seen in served.seen if str(seen.body.get("id")).startswith("q-")]
+        found = {(seen.headers["x-user"], seen.body["id"], seen.body["result"]["content"]["name"]) for seen in answers}
+        assert found == {("Ann", "q-Ann", "Ann"), ("Bob", "q-Bob", "Bob")}
+
+    def test_a_call_in_its_callers_thread_times_out_after_the_question(
+        self, served: ScriptedServer, connect: Connect
+    ) -> None:
+        def ask(exchange: Exchange) -> None:
+            exchange.begin_stream()
+            exchange.event({"jsonrpc": "2.0", "id": "q-1", "method": "elicitation/create", "params": FORM})
+            exchange.wait_for_client_to_leave()
+
+        entry = {"url": served.url, "protocol": "handshake"}
+        with MCPClientManager({"web": entry}, on_elicitation=lambda request: request.decline()) as manager:
+            manager.call_tool("mcp_web_echo", {"text": "opens a connection"})
+            served.on["tools/call"] = ask
+            assert manager.call_tool("mcp_web_echo", timeout=0.5)["error_type"] == "timeout"
 
     def test_a_cookie_of_one_user_does_not_go_to_another(self, served: ScriptedServer, connect: Connect) -> None:
         def call(exchange: Exchange) -> None:

@@ -6,6 +6,7 @@
 import asyncio
 import contextlib
 import runpy
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from mcp import Client
 
 from gaia.agents.base.mcp_context import MCPContext
+from gaia.mcp import CurrentCall, current_call
+from gaia.mcp.aio import AsyncMCPClient
 from gaia.testing import FakeServer
 from tests.gateway.running import running, serving
 from tests.servers import asking_server
@@ -21,7 +24,12 @@ from tests.waiting import PATIENCE
 
 MODES = ("legacy", "auto")
 HANDSHAKE, STATELESS = REVISIONS = ("2025-11-25", "2026-07-28")
+SECONDS = 1.0
+"""The time of a call that a person has to interrupt."""
+
 PERSON = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+WHO = {"mode": "form", "message": "Who are you?", "requestedSchema": PERSON}
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -104,3 +112,30 @@ async def test_a_real_server_asks_over_http(mode: str, revision: str) -> None:
         else:
             assert await said(client, "greet") == "Paris Cleo, file:///here, asked"
             assert await said(client, "count", {"rounds": 3}) == "3"
+
+
+@each_combination
+async def test_the_clock_of_a_call_through_a_gateway_stands_still_while_a_person_thinks(
+    mode: str, revision: str
+) -> None:
+    """The call's own time would be over on both sides of the gateway when the person answers."""
+    calls: list[CurrentCall | None] = []
+
+    async def think(request: Any) -> Any:
+        calls.append(current_call())
+        while time.monotonic() < began + 3 * SECONDS:
+            await asyncio.sleep(SECONDS / 10)
+        return request.accept({"name": "Cleo"})
+
+    def ask(context: MCPContext) -> str:
+        answers = context.ask({"who": {"method": "elicitation/create", "params": WHO}})
+        return str(answers["who"]["content"]["name"])
+
+    server = FakeServer("asks", tools=[ask], protocol=revision)
+    async with running({"asks": server}) as url:
+        entry = {"url": f"{url}/mcp/asks", "protocol": mode, "timeout": PATIENCE}
+        async with AsyncMCPClient.from_config("gate", entry, on_elicitation=think) as client:
+            began = time.monotonic()
+            result = await client.call_tool("ask", timeout=SECONDS, context="a ticket")
+            assert result.text == "Cleo", result
+    assert [call is not None and call.context for call in calls] == ["a ticket"]

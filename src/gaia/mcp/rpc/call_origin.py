@@ -25,11 +25,11 @@ class CurrentCall(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     """This program's name for the server."""
     method: str = "tools/call"
-    """The method of the request."""
+    """The request's method."""
     tool: str | None = None
     """The server's own name for the tool; None for other requests."""
     arguments: Mapping[str, Any] = {}
-    """Those of the tool or the prompt."""
+    """The tool's arguments; empty for other requests."""
     key: str | None = None
     """Names calls that belong together; not used yet."""
     context: Any = None
