@@ -96,7 +96,7 @@ class TestHeaders:
             assert found == [("Bearer Ann", "gaia"), ("Bearer ours", "gaia")]
 
     def test_go_with_the_answer_to_a_question_of_their_call(self, served: ScriptedServer, connect: Connect) -> None:
-        """Two users are asked at once, each on the stream of the own call. After the answers, the calls' clocks run on."""
+        """Two users are asked at once, each on the stream of one call. Then the clocks of the calls run on."""
         both = threading.Barrier(2)
 
         def ask(exchange: Exchange) -> None:
