@@ -95,7 +95,7 @@ class CallOptions(msgspec.Struct, frozen=True):
         return CallOptions(**{**msgspec.structs.asdict(self), **changed})
 
 
-BeforeCall = Callable[[CurrentCall], "CallKeywords | Awaitable[CallKeywords | None] | None"]
+BeforeCall = Callable[[CurrentCall], CallKeywords | Awaitable[CallKeywords | None] | None]
 """Runs before each tool call, in the caller's context. Returns options to change or add; None changes nothing."""
 
 _RESERVED_META = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})

@@ -326,7 +326,7 @@ def a_post(item: Any) -> Post:
 
 def a_call() -> Mock:
     frame = b'{"id": 1, "method": "tools/call", "params": {}}'
-    never = {"deadline": math.inf, "last_deadline": math.inf}
+    never = {"deadline": math.inf, "last_deadline": math.inf, "headers": None}
     return Mock(spec=Outgoing, id=1, method="tools/call", params={}, ended=False, frame=frame, **never)
 
 
