@@ -18,6 +18,7 @@ from gaia.mcp.aio import AsyncMCPClient
 from gaia.mcp.errors import NotOffered
 from gaia.mcp.supervision.events import ServerState, StateChanged
 from gaia.mcp.transports.http import HttpTransport
+from gaia.testing import FakeServer
 from tests.client.test_applied_configurations import calling
 from tests.gateway.running import running
 from tests.recorder import Recorder
@@ -100,6 +101,24 @@ def test_a_server_gets_replicas_and_loses_them_without_a_gap(fault_server: Serve
         assert manager.apply({"it": replicated({**last, "disabledTools": ["echo"]}, 2)}).failed == {}
         assert manager.call_tool("mcp_it_echo", {"text": "x"}).is_error, "filters change with it"
         assert "mcp_it_echo" not in {tool.namespaced_name for tool in manager.list_tools()}
+
+
+def test_calls_that_wait_go_on_at_what_takes_the_place_of_a_server_that_is_away() -> None:
+    def tool() -> str:
+        """Answer."""
+        return "here"
+
+    away = FakeServer("it", tools=[tool])
+    with MCPClientManager({"it": away}) as manager:
+        away.fail_starts(4)
+        away.crash()
+        client = client_of(manager)
+        assert wait_until(lambda: client.status.state is ServerState.RESTARTING)
+        waiting = client.submit_tool("tool")
+        assert wait_until(lambda: client.status.queued == 1)
+        entry = {**FakeServer("it", tools=[tool]), "replicas": 2, "stateless": True}
+        assert manager.apply({"it": entry}).failed == {}
+        assert text(waiting.result(PATIENCE)) == "here"
 
 
 def test_another_configuration_reaches_all_without_a_gap(fault_server: Server, tmp_path: Path) -> None:

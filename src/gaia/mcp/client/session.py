@@ -185,7 +185,7 @@ class SupervisedSession(Caller[Supervisor | Pool]):
         with self._lifecycle:
             old, drain, settings = self.supervisor, self._context.drain_timeout, context.observer
             # The observer has the figures of the past.
-            context.observer = self._context.observer
+            context.observer, context.next_id = self._context.observer, self._context.next_id
             self._successor = fresh = kind(context)
             try:
                 if old.is_running and not fresh.start():
@@ -200,8 +200,11 @@ class SupervisedSession(Caller[Supervisor | Pool]):
             hooks.take_over(context)
             self.supervisor, self._context, self._kind = fresh, context, kind
             self.timeout = context.timeout
+            refusal_of = context.hooks.refusal_of
+            withdrawn = old.call_queue.hand_over(fresh.call_queue, refusal_of)
         if old.state is not ServerState.CREATED:
             old.stop(drain)
+        fresh.call_queue.take_over(withdrawn, refusal_of)
         return None
 
     def scale(self, number: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -51,6 +50,7 @@ class CallQueue:
         self,
         server: str,
         max_pending: int,
+        next_id: Callable[[], int],
         on_call_waiting: Callable[[], None],
         on_expired: Callable[[Call], None],
         has_new_login: Callable[[], bool] = lambda: False,
@@ -63,7 +63,7 @@ class CallQueue:
         calls that timed out while there was a connection. `retry_in` returns the seconds until the next attempt to
         start a failed server. ``safe_to_repeat(tool)`` is called for calls that have waited.
         """
-        self.next_id: Callable[[], int] = itertools.count(1).__next__
+        self.next_id = next_id
         """Returns the id of the next request, unique among all connections of the server. For any thread."""
         self._server = server
         self.max_pending = max_pending
@@ -81,6 +81,8 @@ class CallQueue:
         self._draining: tuple[Connection, ...] = ()
         """Old connections that still finish their calls. Replaced as a whole."""
         self._backlog: deque[Call] = deque()
+        self._successor: CallQueue | None = None
+        """The queue of the supervisor that has taken over: calls that would wait here go there."""
 
     def __len__(self) -> int:
         return sum(not call.ended for call in list(self._backlog))
@@ -112,6 +114,9 @@ class CallQueue:
     def _wait(self, call: Call) -> bool:
         """Let the call wait, or end it. False if it can be sent by now, and was taken back."""
         error = self._refusal_of_new() or self._overload()
+        # Only now: the state changes after the successor is set.
+        if self._successor is not None:
+            return self._successor.submit(call)
         if error is not None:
             call.finish(error=error)
             return True
@@ -122,8 +127,9 @@ class CallQueue:
             # The caller has just given the call up, and it must not start a server.
             return True
         # The supervisor sets `ready`, or the state, then takes the calls out of the backlog. So either it finds this
-        # call there, or this thread sees the new value.
-        if (self._may_send(call) or self._refusal_of_new() is not None) and self._take_out(call):
+        # call there, or this thread sees the new value. `hand_over` does likewise.
+        can_go_on = self._may_send(call) or self._refusal_of_new() is not None or self._successor is not None
+        if can_go_on and self._take_out(call):
             return False
         if call.observer is not None:
             call.observer.queued()
@@ -141,7 +147,28 @@ class CallQueue:
         """Whether the call may be sent to a connection of this queue. For any thread."""
         return True
 
+    def hand_over(self, successor: CallQueue, refusal: Refusal) -> list[Call]:
+        """Have calls that wait, now and later, wait in `successor`; those under way stay.
+
+        Returns those that a lost connection might still write: see `take_over`.
+        """
+        self._successor = successor
+        waiting = self._take_all()
+        successor.take_over((call for call in waiting if not call.withdrawn), refusal)
+        return [call for call in waiting if call.withdrawn]
+
+    def take_over(self, calls: Iterable[Call], refusal: Refusal) -> None:
+        """Send calls that have waited in another queue, or let them wait here. No connection can write them."""
+        for call in calls:
+            if self._may_go_on(call, refusal):
+                self.submit(call)
+
+    def _has_moved(self, call: Call) -> bool:
+        return not any(connection.has(call) for connection in self._connections)
+
     def expire(self, call: Call) -> bool:
+        if self._successor is not None and self._has_moved(call):
+            return self._successor.expire(call)
         # Only the text depends on this check: the call may leave the backlog between the check and its end.
         late = timeout_of_waiting(call, self._server, self.state) if call in self._backlog else call.timed_out()
         if not self._give_up(call, late, "timeout"):
@@ -151,6 +178,8 @@ class CallQueue:
         return True
 
     def cancel(self, call: Call, error: CallCancelled) -> bool:
+        if self._successor is not None and self._has_moved(call):
+            return self._successor.cancel(call, error)
         return self._give_up(call, error, error.message)
 
     def repeat(self, call: Call) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -131,6 +133,8 @@ class SupervisionContext(msgspec.Struct, kw_only=True, eq=False):
     """How long the server may be without a call before it is stopped until the next call; None: for ever."""
     replicas: int = 1
     """How many processes of the server share its calls."""
+    next_id: Callable[[], int] = msgspec.field(default_factory=lambda: itertools.count(1).__next__)
+    """Returns the id of the next request. Supervisors of which one takes over the calls of another share it."""
     hooks: SupervisionHooks
     server_requests: ServerRequests
     clock: Clock
@@ -154,7 +158,7 @@ class SupervisionContext(msgspec.Struct, kw_only=True, eq=False):
         A thread that reads several values meanwhile may get some of the old and some of the new configuration.
         """
         for field in self.__struct_fields__:
-            if field != "observer":
+            if field not in ("observer", "next_id"):
                 setattr(self, field, getattr(other, field))
         # The observer stays, because it has the figures of the past.
         self.observer.adopt(other.observer)

@@ -79,7 +79,9 @@ class Pool:
     def __init__(self, context: SupervisionContext) -> None:
         self.name = context.name
         self._context = context
-        self.call_queue = PoolQueue(context.name, context.max_pending, self.wake, context.hooks.refusal_of)
+        self.call_queue = PoolQueue(
+            context.name, context.max_pending, context.next_id, self.wake, context.hooks.refusal_of
+        )
         self.next_id = self.call_queue.next_id
         self.condition = PoolCondition(self)
         self._lock = reentrant_lock()

@@ -21,12 +21,18 @@ class PoolQueue(CallQueue):
     """The calls of a server with replicas. Thread-safe; the pool replaces `queues` and `leaving` as a whole."""
 
     def __init__(
-        self, server: str, max_pending: int, wake: Callable[[Callable[[], int]], None], refusal: Refusal
+        self,
+        server: str,
+        max_pending: int,
+        next_id: Callable[[], int],
+        wake: Callable[[Callable[[], int]], None],
+        refusal: Refusal,
     ) -> None:
         """``wake(count)`` is called, from any thread: ``count()`` is how many replicas calls could use in addition."""
         super().__init__(
             server,
             max_pending,
+            next_id,
             on_call_waiting=lambda: wake(self.__len__),
             on_expired=lambda _: None,
             has_new_login=lambda: any(queue.has_new_login() for queue in self.queues),
@@ -140,7 +146,6 @@ class ReplicaQueue(CallQueue):
 
     def __init__(self, pool: PoolQueue, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
-        self.next_id = pool.next_id
         self.differing: Collection[str] = ()
         """Tools that this replica defines otherwise than the client knows them. The pool sets it."""
         self._pool = pool

@@ -59,6 +59,7 @@ class ServerLifecycle:
         self.call_queue = new_queue(
             context.name,
             context.max_pending,
+            context.next_id,
             on_call_waiting=lambda: loop.post(self.call_waiting),
             on_expired=lambda call: loop.post(lambda: self.maintain(lambda maintenance: maintenance.expired(call))),
             has_new_login=self._has_new_login,

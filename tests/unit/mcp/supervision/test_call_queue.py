@@ -1,5 +1,6 @@
 """Where calls enter: to the connection that is ready, into the backlog, or back with the reason."""
 
+import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -24,6 +25,7 @@ from gaia.mcp.supervision.events import ServerState
 from gaia.testing import FakeClock
 from tests.fake_transport import FakeChannel
 from tests.interleaving import interleavings
+from tests.interruption import Interruption
 
 WAITING = [ServerState.STARTING, ServerState.READY, ServerState.RESTARTING, ServerState.EXITED]
 
@@ -38,7 +40,9 @@ class Desk:
         self.clock = FakeClock()
         self.max_pending = max_pending
         self.wanted = 0
-        self.call_queue = CallQueue("fake", max_pending, self.count_wanted, on_expired=lambda _: None)
+        self.call_queue = CallQueue(
+            "fake", max_pending, itertools.count(1).__next__, self.count_wanted, on_expired=lambda _: None
+        )
 
     def count_wanted(self) -> None:
         self.wanted += 1
@@ -242,6 +246,68 @@ class TestBacklog:
         call = desk.submit()
         desk.call_queue.move_to(state, None)
         assert not call.ended
+
+
+class TestHandingOver:
+    """Another supervisor takes over, whose ids are from the same source."""
+
+    def successor(self, desk: Desk) -> tuple[Desk, FakeChannel]:
+        other = Desk()
+        other.call_queue.next_id = desk.call_queue.next_id
+        return other, other.admit()[1]
+
+    def test_calls_that_wait_go_on_there_and_later_ones_too(self, desk: Desk) -> None:
+        desk.call_queue.move_to(ServerState.RESTARTING, None)
+        waiting, given_up = desk.submit(), desk.submit()
+        desk.call_queue.cancel(given_up, CallCancelled("given up"))
+        other, channel = self.successor(desk)
+        assert desk.call_queue.hand_over(other.call_queue, lambda _: None) == []
+        desk.call_queue.move_to(ServerState.CLOSED, "it was replaced")
+        late = desk.submit()
+        assert ids(channel) == [waiting.id, late.id]
+        assert desk.call_queue.cancel(late, CallCancelled("given up"))
+        assert channel.requests("notifications/cancelled")[-1]["params"]["requestId"] == late.id
+        assert desk.call_queue.expire(waiting)
+        assert isinstance(waiting.error, CallTimeout)
+
+    def test_calls_under_way_stay(self, desk: Desk) -> None:
+        connection, _ = desk.admit()
+        call = desk.submit()
+        other, channel = self.successor(desk)
+        desk.call_queue.hand_over(other.call_queue, lambda _: None)
+        assert connection.has(call)
+        assert desk.call_queue.expire(call)
+        assert not connection.has(call)
+        assert ids(channel) == []
+
+    def test_one_that_a_lost_connection_might_write_waits_until_that_is_closed(self, desk: Desk) -> None:
+        connection, former = desk.admit()
+        former.stop_reading()
+        call = desk.submit()
+        desk.call_queue.suspend()
+        desk.call_queue.take_back(connection, "it exploded")
+        other, channel = self.successor(desk)
+        withdrawn = desk.call_queue.hand_over(other.call_queue, lambda _: None)
+        assert (withdrawn, ids(channel)) == ([call], [])
+        desk.call_queue.move_to(ServerState.CLOSED, "it was replaced")
+        other.call_queue.take_over(withdrawn, lambda _: None)
+        assert ids(channel) == [call.id]
+
+    def test_at_any_line_of_a_call_it_is_not_lost(self) -> None:
+        for place in range(40):
+            desk = Desk()
+            desk.call_queue.move_to(ServerState.RESTARTING, None)
+            other, channel = self.successor(desk)
+
+            def hand_over(desk: Desk = desk, other: Desk = other) -> None:
+                desk.call_queue.hand_over(other.call_queue, lambda _: None)
+                desk.call_queue.move_to(ServerState.CLOSED, "it was replaced")
+
+            interruption = Interruption(desk.submit, hand_over, place, files=(call_queue_module.__file__,))
+            interruption.run()
+            assert interruption.error is None
+            if interruption.happened:
+                assert len(ids(channel)) == 1, interruption.where
 
 
 class TestTakingBack:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -33,6 +34,7 @@ class Replica:
             desk.pool,
             "fake",
             MOST,
+            desk.pool.next_id,
             on_call_waiting=lambda: None,
             on_expired=lambda _: None,
         )
@@ -73,7 +75,7 @@ class Desk:
     def __init__(self, replicas: int = 2, *, max_pending: int = MOST) -> None:
         self.clock = FakeClock()
         self.woken = 0
-        self.pool = PoolQueue("fake", max_pending, self.wake, lambda _: None)
+        self.pool = PoolQueue("fake", max_pending, itertools.count(1).__next__, self.wake, lambda _: None)
         self.pool.move_to(ServerState.READY, None)
         self.channels: list[FakeChannel] = []
         self.replicas: list[Replica] = []
