@@ -19,6 +19,7 @@ pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pi
 
 from agents import Agent, RunConfig, RunContextWrapper, Runner, RunResult, Tool
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from agents.tool_context import ToolContext
 
 from gaia.adapters.openai_agents import MCPManagerAgent, function_tools
 from gaia.adapters.selection import Manager, ToolSelection
@@ -204,6 +205,16 @@ def test_an_agent_may_be_given_another_manager(manager: MCPClientManager) -> Non
     assert names() == ["mcp_ledger_echo"]
     agent.mcp_manager = None
     assert names() == []
+
+
+def test_code_that_calls_a_tool_without_asking_has_no_approval(manager: MCPClientManager, ledger: Ledger) -> None:
+    (record,) = function_tools(manager, tools=["record"], approve=["record"])
+    context = ToolContext(None, tool_name=record.name, tool_call_id="call", tool_arguments="{}")
+
+    output = asyncio.run(record.on_invoke_tool(context, '{"text": "next"}'))
+
+    assert "needs a person's approval" in output
+    assert ledger.lines == []
 
 
 def test_runs_of_synchronous_code_work_with_the_same_tools(manager: MCPClientManager) -> None:

@@ -21,7 +21,7 @@ from tests.tracing import Tracing
 pytest.importorskip("strands", reason="Strands Agents is not installed: pip install strands-agents")
 
 from strands import Agent, tool
-from strands.hooks import AfterToolCallEvent
+from strands.hooks import AfterToolCallEvent, BeforeToolCallEvent
 from strands.models import Model
 
 from gaia.adapters.strands import MCPManagerPlugin, strands_tools
@@ -30,9 +30,9 @@ Run = Callable[[Agent], list[Json]]
 
 
 class ScriptedModel(Model):
-    """Makes the calls of its script, one a turn, and answers. Functions of the script are run between them."""
+    """Makes the calls of its script, one or a list of them a turn, and answers. Functions are run between them."""
 
-    def __init__(self, *steps: Step) -> None:
+    def __init__(self, *steps: Step | list[Step]) -> None:
         self.steps = list(steps)
         self.shown: list[set[str]] = []
         """The names of the tools that each turn was shown."""
@@ -53,20 +53,22 @@ class ScriptedModel(Model):
             del self.steps[0]
         yield {"messageStart": {"role": "assistant"}}
         if self.steps:
-            name, arguments = self.steps.pop(0)
-            # Some providers give all calls the same id.
-            yield {"contentBlockStart": {"start": {"toolUse": {"name": name, "toolUseId": "call"}}}}
-            yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(arguments)}}}}
+            calls = self.steps.pop(0)
+            for name, arguments in calls if isinstance(calls, list) else [calls]:
+                # Some providers give all calls the same id.
+                yield {"contentBlockStart": {"start": {"toolUse": {"name": name, "toolUseId": "call"}}}}
+                yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(arguments)}}}}
+                yield {"contentBlockStop": {}}
             reason = "tool_use"
         else:
             yield {"contentBlockStart": {"start": {}}}
             yield {"contentBlockDelta": {"delta": {"text": "done"}}}
+            yield {"contentBlockStop": {}}
             reason = "end_turn"
-        yield {"contentBlockStop": {}}
         yield {"messageStop": {"stopReason": reason}}
 
 
-def agent_with(manager: Manager, *steps: Step, selection: Any = None, **options: Any) -> Agent:
+def agent_with(manager: Manager, *steps: Step | list[Step], selection: Any = None, **options: Any) -> Agent:
     plugins = [MCPManagerPlugin(manager, **selection or {})]
     return Agent(model=ScriptedModel(*steps), plugins=plugins, callback_handler=None, **options)
 
@@ -154,6 +156,39 @@ def test_a_hook_that_repeats_what_failed_does_not_make_the_call_again(
     assert all("Do not repeat it" in text for text in retries)
     assert [result["status"] for result in told] == ["error", "success"]
     assert ledger.lines == ["held", "next"]
+
+
+def test_an_approval_is_for_the_call_with_these_arguments_only(manager: MCPClientManager, ledger: Ledger) -> None:
+    calls: list[Step] = [("mcp_ledger_record", {"text": text}) for text in ("good", "bad")]
+    agent = agent_with(manager, calls, selection={"approve": ["record"]})
+
+    def answers(questions: Any) -> list[Any]:
+        """Only True approves."""
+        responses = [(one.id, True if one.reason["arguments"]["text"] == "good" else "yes") for one in questions]
+        return [{"interruptResponse": {"interruptId": one, "response": response}} for one, response in responses]
+
+    result = agent("go on")
+    while result.stop_reason == "interrupt":
+        result = agent(answers(result.interrupts))
+
+    assert ledger.lines == ["good"]
+
+
+def test_an_approval_is_for_one_call_even_if_a_hook_stops_that(manager: MCPClientManager, ledger: Ledger) -> None:
+    agent = agent_with(manager, RECORD, RECORD, selection={"approve": ["record"]})
+    answers = [True, False]
+
+    def stop(event: BeforeToolCallEvent) -> None:
+        event.cancel_tool = len(answers) == 1
+
+    agent.add_hook(stop, BeforeToolCallEvent)
+    result, state = agent("go on"), Json()
+    while result.stop_reason == "interrupt":
+        (question,) = result.interrupts
+        answer = {"interruptId": question.id, "response": answers.pop(0)}
+        result = agent([{"interruptResponse": answer}], invocation_state=state)
+
+    assert (answers, ledger.lines) == ([], [])
 
 
 def test_an_agent_that_is_cancelled_cancels_its_call(manager: MCPClientManager, ledger: Ledger) -> None:

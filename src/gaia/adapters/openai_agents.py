@@ -69,9 +69,9 @@ def _function_tools(selection: ToolSelection, tools: list[MCPTool]) -> list[Func
 def _function_tool(selection: ToolSelection, tool: MCPTool) -> FunctionTool:
     name = name_for_model(tool)
 
-    async def invoke(_context: ToolContext[Any], arguments: str) -> Any:
-        # The SDK has asked for the approval.
-        return _output(await selection.call_async(name, arguments, approved=selection.asks_by_framework), tool)
+    async def invoke(context: ToolContext[Any], arguments: str) -> Any:
+        approved = selection.asks_by_framework and _is_approved(context)
+        return _output(await selection.call_async(name, arguments, approved=approved), tool)
 
     async def needs_approval(_context: RunContextWrapper[Any], arguments: dict[str, Any], _call_id: str) -> bool:
         return selection.asks(name, arguments)
@@ -88,6 +88,12 @@ def _function_tool(selection: ToolSelection, tool: MCPTool) -> FunctionTool:
 
 
 _schema = once_per_tool(input_schema)
+
+
+def _is_approved(context: ToolContext[Any]) -> bool:
+    """Whether a person has approved the call: code may call a tool without asking by `needs_approval`."""
+    name = context.tool_name if context.tool_namespace is None else f"{context.tool_namespace}.{context.tool_name}"
+    return context.is_tool_approved(name, context.tool_call_id) is True
 
 
 def _output(result: ToolResult, tool: MCPTool) -> Any:

@@ -6,8 +6,9 @@ import asyncio
 import base64
 import contextlib
 import functools
+import json
 import re
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 from gaia.adapters.calls_in_doubt import CallsInDoubt
 from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model
@@ -22,6 +23,9 @@ try:
     from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 except ImportError as error:
     raise ImportError("gaia.adapters.strands needs strands-agents: pip install strands-agents") from error
+
+_Call: TypeAlias = tuple[str, str, str]
+"""Id, tool and arguments."""
 
 _APPROVED = "gaia-mcp approved"
 _CANCEL_SECONDS = 0.05
@@ -78,12 +82,17 @@ class MCPManagerPlugin(Plugin):
 
     def _ask(self, event: BeforeToolCallEvent) -> None:
         tool, use = event.selected_tool, event.tool_use
-        if isinstance(tool, MCPManagerTool) and tool.selection is self._selection:
-            arguments = use["input"]
-            if self._selection.asks(tool.tool_name, arguments):
-                question = {"tool": tool.tool_name, "arguments": arguments}
-                if event.interrupt(f"approve {tool.tool_name}", reason=question) is True:
-                    event.invocation_state[_APPROVED] = {*event.invocation_state.get(_APPROVED, ()), use["toolUseId"]}
+        if not isinstance(tool, MCPManagerTool) or tool.selection is not self._selection:
+            return
+        approved: set[_Call] = event.invocation_state.setdefault(_APPROVED, set())
+        # A hook may have stopped an earlier call that was approved.
+        approved.discard(call := _call_of(use))
+        if self._selection.asks(tool.tool_name, use["input"]):
+            question = {"tool": tool.tool_name, "arguments": use["input"]}
+            # For Strands, calls with the same id and this name are one question, in later turns too.
+            name = f"approve {tool.tool_name} {len(event.agent.messages)} {call[2]}"
+            if event.interrupt(name, reason=question) is True:
+                approved.add(call)
 
 
 def _tools(selection: ToolSelection, tools: list[MCPTool]) -> dict[str, AgentTool]:
@@ -116,17 +125,17 @@ class MCPManagerTool(AgentTool):
     async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **_: Any) -> ToolGenerator:
         """Call the tool, for Strands, and stream its progress. `Agent.cancel` and the task's end cancel the call."""
         arguments, identity = tool_use["input"], tool_use["toolUseId"]
-        approved = invocation_state.get(_APPROVED, frozenset())
-        # For this call only.
-        invocation_state[_APPROVED] = approved - {identity}
+        approvals: set[_Call] = invocation_state.get(_APPROVED, set())
+        if approved := (asked := _call_of(tool_use)) in approvals:
+            # For this call only.
+            approvals.remove(asked)
         streamed: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 
         def report(progress: float, total: float | None, message: str | None) -> None:
             streamed.put_nowait({"type": "mcp_progress", "progress": progress, "total": total, "message": message})
 
-        call = functools.partial(
-            self._call, arguments, invocation_state.get("agent"), approved=identity in approved, report=report
-        )
+        agent = invocation_state.get("agent")
+        call = functools.partial(self._call, arguments, agent, approved=approved, report=report)
         # A retry passes the same object again. The id does not identify a request, because another one may have the
         # same id.
         made = asyncio.ensure_future(
@@ -160,6 +169,11 @@ class MCPManagerTool(AgentTool):
 
 
 _schema = once_per_tool(input_schema)
+
+
+def _call_of(use: ToolUse) -> _Call:
+    """What a person approves. The id is not enough: some models give all calls of a turn the same one."""
+    return use["toolUseId"], use["name"], json.dumps(use["input"], sort_keys=True, default=str)
 
 
 def _image(data: str, mime_type: str) -> dict[str, Any]:
