@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gaia.mcp.client import MCPClient
 from gaia.mcp.config.placement import Placement
@@ -168,6 +169,12 @@ def test_the_role_is_what_kubernetes_knows() -> None:
     client = kubernetes.client.ApiClient()
     for rule in RULES:
         assert client.sanitize_for_serialization(client._ApiClient__deserialize(rule, "V1PolicyRule")) == rule
+
+
+def test_the_role_of_the_documentation_is_what_the_engine_needs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
+    role = yaml.safe_load(page.partition("```yaml")[2].partition("```")[0])
+    assert role["rules"] == list(RULES)
 
 
 @pytest.mark.parametrize("name", ["browser", "Team Browser", "ß", "a" * 100, "a-" * 40])

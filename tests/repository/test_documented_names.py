@@ -16,7 +16,7 @@ from gaia.telemetry.metrics import Instruments
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}
-EVENT = re.compile(r'\b(?:logger\.|_)(debug|info|warning|error|warn_once)\(\s*"(\w+)"')
+EVENT = re.compile(r'\b(?:logger\.|_)(debug|info|warning|error|warn_once)[(,]\s*"(\w+)"')
 ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.MCPError)]
 
 
