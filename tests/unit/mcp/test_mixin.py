@@ -284,7 +284,7 @@ class TestSettings:
         self, mocker: Any, manager_class: Mock
     ) -> None:
         settings = {"tool_filter": ToolFilter(deny=["delete_*"]), "restart_policy": RestartPolicy(max_restarts=1)}
-        settings |= {"on_elicitation": print, "on_sampling": repr, "roots": ["/work"]}
+        settings |= {"on_elicitation": print, "on_sampling": repr, "roots": ["/work"], "before_call": repr}
 
         class Configured(MCPClientMixin):
             def __init__(self) -> None:
