@@ -18,7 +18,7 @@ import pytest
 
 import gaia
 from gaia.mcp.client import MCPClient
-from gaia.mcp.placement import process_engine
+from gaia.mcp.placement.engine import Ready
 from tests.placement.conftest import LEASE, Start, all_of, are_gone, placed, processes_of
 from tests.waiting import wait_until
 
@@ -205,7 +205,7 @@ class Proxy:
 def proxies(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Proxy]]:
     """The proxies between this program and the hosts that it starts, all of which share one cable."""
     made: list[Proxy] = []
-    real = process_engine._address
+    real = Ready.address
 
     def behind_proxy(*arguments: Any) -> Any:
         address = real(*arguments)
@@ -214,7 +214,7 @@ def proxies(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Proxy]]:
             made[-1].passes.clear()
         return msgspec.structs.replace(address, url=f"http://127.0.0.1:{made[-1].port}")
 
-    monkeypatch.setattr(process_engine, "_address", behind_proxy)
+    monkeypatch.setattr(Ready, "address", behind_proxy)
     yield made
     for proxy in made:
         proxy.close()

@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from gaia import __version__
 from gaia.mcp.client import MCPClient
 from gaia.mcp.config.placement import Placement
 from gaia.mcp.config.server_config import ServerConfig
+from gaia.mcp.errors import StartFailed
 from gaia.mcp.placement.engine import Launch
 from tests.placement.conftest import DEMO, are_gone, processes_of
 from tests.placement.small_cluster import SmallCluster
@@ -49,6 +49,15 @@ def cluster(no_leaks: None, whole_cluster: SmallCluster) -> SmallCluster:
     return whole_cluster
 
 
+@pytest.fixture(scope="module")
+def stays_joined(whole_cluster: SmallCluster) -> Iterator[None]:
+    """Between tests, this program stays in the cluster, because joining takes seconds."""
+    engine = ray_engine({**DEMO, "placement": {"engine": "ray", "address": whole_cluster.address}})
+    engine.look()
+    yield
+    engine.close()
+
+
 @pytest.fixture(autouse=True)
 def no_leaks() -> None:
     """Ray's test cluster keeps processes from test to test; what gaia leaves is looked at by tests themselves."""
@@ -66,6 +75,8 @@ def entry(cluster: SmallCluster) -> Callable[..., dict[str, Any]]:
 
 
 Entry = Callable[..., dict[str, Any]]
+
+LAUNCH = Launch(name="demo", entry=dict(DEMO), token="t" * 32, lease=60)
 
 
 def ray_engine(entry: dict[str, Any]) -> Any:
@@ -115,6 +126,7 @@ def test_a_server_is_placed_and_leaves_nothing(connect: Connect, entry: Entry) -
     assert members() == []
 
 
+@pytest.mark.usefixtures("stays_joined")
 def test_a_lost_node_is_left(connect: Connect, entry: Entry, cluster: SmallCluster) -> None:
     client = connect(entry())
     first, host = placement_of(client).node_id, placement_of(client).host_pid
@@ -141,8 +153,7 @@ def test_nothing_of_a_killed_actor_is_left_when_another_starts(connect: Connect,
 def test_a_host_that_does_not_answer_is_not_said_to_have_ended(entry: Entry) -> None:
     told: list[str] = []
     engine = ray_engine(entry())
-    launch = Launch(version=__version__, name="demo", entry=dict(DEMO), token="t" * 32, lease=60)
-    placed = engine.start(launch, told.append)
+    placed = engine.start(LAUNCH, told.append)
     try:
         host = psutil.Process(placed.wait(PATIENCE).pid)
         actor = host.parent()
@@ -216,6 +227,18 @@ def test_a_resource_that_no_node_has_is_named(entry: Entry) -> None:
         client.disconnect()
 
 
+def test_a_start_that_is_given_up_leaves_no_actor(entry: Entry) -> None:
+    engine = ray_engine(entry(resources={"telescope": 1}))
+    try:
+        placed = engine.start(LAUNCH, lambda _: None)
+        # The actor is made at this moment.
+        with pytest.raises(StartFailed, match="it needs 1 of the resource 'telescope'"):
+            placed.wait(0.0)
+        assert engine.list() == []
+    finally:
+        engine.close()
+
+
 def test_a_node_can_be_named(connect: Connect, entry: Entry, cluster: SmallCluster) -> None:
     node = cluster.nodes[-1].node_id
     assert placement_of(connect(entry(resources={}, node=node))).node_id == node
@@ -237,11 +260,11 @@ def test_the_death_of_the_head_ends_no_program(connect: Connect, entry: Entry, c
     placed, here = connect(entry()), connect(DEMO, "here")
     processes, (member,) = processes_of(placed), members()
     cluster.kill_head()
-    # Ray's client ends its own process.
-    assert wait_until(lambda: not member.is_running() or member.status() == psutil.STATUS_ZOMBIE, PATIENCE)
-    assert here.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
     # Calls do not go through Ray.
     assert placed.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
+    # Ray's client ends its own process, and the nodes end theirs.
+    assert wait_until(lambda: not member.is_running() or member.status() == psutil.STATUS_ZOMBIE, PATIENCE)
+    assert here.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
     began = time.monotonic()
     placed.disconnect()
     assert time.monotonic() - began < PATIENCE / 4

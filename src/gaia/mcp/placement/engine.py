@@ -6,8 +6,9 @@ still runs. It carries no calls.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -60,6 +61,11 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
     """Why the server could not be started; the host has ended then."""
 
+    def address(self, launch: Launch) -> Address:
+        """Where a program on the same machine reaches the host."""
+        url = f"http://{launch.listen}:{self.port}"
+        return Address(url=url, node=self.node, id=str(self.pid), pid=self.pid, token=launch.token)
+
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
     """Where a host listens."""
@@ -84,9 +90,17 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return [("url", self.url), ("node", self.node), ("id", self.id)]
 
 
-class Placed(Protocol):
+class Placed(ABC):
     """A host that was started, until its end. Thread-safe."""
 
+    def __init__(self, on_ended: Callable[[str], None]) -> None:
+        """`on_ended` is as for `Engine.start`."""
+        self._on_ended = on_ended
+        self._why_ended: str | None = None
+        self._is_stopping = False
+        """Whether the program has wanted its end."""
+
+    @abstractmethod
     def wait(self, timeout: float) -> Address:
         """Wait at most `timeout` seconds until the server is ready. Another thread may call `stop` meanwhile.
 
@@ -95,7 +109,9 @@ class Placed(Protocol):
 
     def why_ended(self) -> str | None:
         """Why the host has certainly ended, as the end of a sentence; None if it may still run. Returns at once."""
+        return self._why_ended
 
+    @abstractmethod
     def stop(self, grace: float) -> bool:
         """End the host, which has `grace` seconds to end by itself: the server exits, or is killed, within 2 s.
 
@@ -104,8 +120,13 @@ class Placed(Protocol):
         time. May be called again, and by several threads.
         """
 
-    def after_fork(self) -> None:
+    def after_fork(self) -> None:  # noqa: B027 - most have none
         """In a forked child: close the child's copies of descriptors. The host belongs to the parent."""
+
+    def _tell(self, why: str) -> None:
+        """The host is lost for this program, unless the program has wanted that."""
+        if not self._is_stopping:
+            self._on_ended(why)
 
 
 class PlacedServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,9 +142,10 @@ class PlacedServer(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since its start."""
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """Thread-safe. Methods may wait, at most as long as they say."""
 
+    @abstractmethod
     def start(self, launch: Launch, on_ended: Callable[[str], None]) -> Placed:
         """Begin to start a host; `Placed.wait` waits for it.
 
@@ -132,14 +154,17 @@ class Engine(Protocol):
         `Placed.why_ended`. Raises StartFailed, and ConfigError if the engine cannot be used at all.
         """
 
+    @abstractmethod
     def list(self) -> list[PlacedServer]:
         """The hosts that this engine knows, of all programs that it can see. Raises StartFailed if it cannot tell."""
 
+    @abstractmethod
     def look(self) -> str:
         """What this program finds there, in words. Raises StartFailed with the reason why no server has a place now."""
 
+    @abstractmethod
     def end(self, host: str) -> bool:
         """End a host by the id that `list` has shown, whatever programs use it. Returns whether it is gone."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most keep nothing
         """Release what is kept between hosts. The next call gets it again."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 from gaia.mcp.errors import StartFailed
-from gaia.mcp.placement.engine import Launch, Ready
+from gaia.mcp.placement.engine import Address, Launch, Placed, Ready
 from gaia.mcp.transports.process import ending_of
 from gaia.runtime.locks import Latch
 from gaia.runtime.redaction import Redactor
@@ -25,8 +26,8 @@ _TAIL_LINES = 20
 _LINE_BYTES = 4096
 
 
-class HostProcess:
-    """A host, or a program such as ssh that stands for it, as a child process. Thread-safe.
+class HostProcess(Placed):
+    """A host, or a program such as ssh that stands for it, as a child process.
 
     It gets the `Launch` on its standard input, which stays open: its end ends the host. It answers `Ready`.
     """
@@ -35,17 +36,19 @@ class HostProcess:
         self,
         command: list[str],
         launch: Launch,
-        on_ended: Callable[[str], None] = lambda _: None,
+        on_ended: Callable[[str], None],
         *,
+        where: str,
         environment: Mapping[str, str] | None = None,
         is_detached: bool = False,
     ) -> None:
-        """`on_ended` is as for `Engine.start`. `is_detached`: the host outlives this process.
+        """`where` is its machine, for messages. `is_detached`: the host outlives this process.
 
         Raises StartFailed if the command cannot be started.
         """
+        super().__init__(on_ended)
         self._launch = launch
-        self._on_ended = on_ended
+        self._where = where
         self._is_detached = is_detached
         self._owner = os.getpid()
         self._redact = Redactor([launch.token, *launch.secrets])
@@ -53,8 +56,6 @@ class HostProcess:
         self._answer: Ready | None = None
         self._settled = Latch()
         self._ended = Latch()
-        self._is_stopping = False
-        self._why_ended: str | None = None
         try:
             self._process = subprocess.Popen(
                 [*_DETACH, *command] if is_detached else command,
@@ -73,6 +74,18 @@ class HostProcess:
         self._watcher = EngineThread(self._watch, f"mcp-{launch.name}-host")
         self._watcher.start()
 
+    def wait(self, timeout: float) -> Address:
+        deadline = time.monotonic() + timeout
+        try:
+            return self._address(self.ready(timeout), deadline)
+        except StartFailed as error:
+            self.stop(0.0)
+            raise StartFailed(f"on {self._where}: {error.message}") from error
+
+    def _address(self, ready: Ready, deadline: float) -> Address:  # noqa: ARG002 - nothing has to be waited for
+        """Where this program reaches the host. Raises StartFailed."""
+        return ready.address(self._launch)
+
     def ready(self, timeout: float) -> Ready:
         """See `Placed.wait`; the message does not name the machine."""
         is_settled = self._settled.wait(timeout)
@@ -87,16 +100,8 @@ class HostProcess:
         told = self._redact("\n".join(self._tail))
         raise StartFailed(f"its host ended before it was ready{': ' + told if told else ''}")
 
-    @property
-    def exit_code(self) -> int | None:
-        """That of the process, once it has ended."""
-        return self._process.returncode
-
-    def why_ended(self) -> str | None:
-        return self._why_ended
-
     def stop(self, grace: float) -> bool:
-        """See `Placed.stop`. True means that the process has ended."""
+        """True means that the process has ended."""
         if os.getpid() != self._owner:
             return False
         self._is_stopping = True
@@ -135,7 +140,12 @@ class HostProcess:
             while not self._is_detached and self._stdout.read(_LINE_BYTES):
                 pass
         self._stdout.close()
-        self._why_ended = f"ended with its host, which {ending_of(code)}"
+        why = self._process_ended(f"ended with its host, which {ending_of(code)}")
         self._ended.open()
-        if not self._is_stopping and not self._is_detached and self._answer is not None:
-            self._on_ended(self._why_ended)
+        if not self._is_detached and self._answer is not None:
+            self._tell(why)
+
+    def _process_ended(self, why: str) -> str:
+        """The process stands for the host. Returns what the program is told."""
+        self._why_ended = why
+        return why

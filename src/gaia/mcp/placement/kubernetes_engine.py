@@ -19,7 +19,7 @@ import msgspec
 from gaia.mcp.config.placement import Placement
 from gaia.mcp.errors import ConfigError, StartFailed
 from gaia.mcp.placement.certificate import make_certificate
-from gaia.mcp.placement.engine import Launch, PlacedServer
+from gaia.mcp.placement.engine import Engine, Launch, PlacedServer
 from gaia.mcp.placement.kubernetes_api import CONFLICT, GONE, KubernetesApi
 from gaia.mcp.placement.kubernetes_manifests import label_of, manifests
 from gaia.mcp.placement.kubernetes_pod import Pod, is_over
@@ -37,14 +37,13 @@ _PAUSE_SECONDS = 0.5
 _DELETE_SECONDS = 10.0
 
 
-class KubernetesEngine:
+class KubernetesEngine(Engine):
     """See `Engine`."""
 
     def __init__(self, placement: Placement) -> None:
         """Raises ConfigError if the client is missing, or has no settings of a cluster."""
-        for package in ("kubernetes", "cryptography"):
-            if (absent := missing("kubernetes", package)) is not None:
-                raise ConfigError(f"a server on Kubernetes needs {absent}")
+        if (absent := missing("kubernetes", "kubernetes", "cryptography")) is not None:
+            raise ConfigError(f"a server on Kubernetes needs {absent}")
         self._placement = placement
         self._api = KubernetesApi(placement.namespace)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.placement.certificate import public_part
-from gaia.mcp.placement.engine import Address, Launch, Ready
+from gaia.mcp.placement.engine import Address, Launch, Placed, Ready
 from gaia.mcp.placement.kubernetes_api import GONE, KubernetesApi
 from gaia.runtime.locks import Latch
 from gaia.runtime.log import get_logger
@@ -26,20 +26,18 @@ _JOIN_SECONDS = 10.0
 _DELETE_SECONDS = 10.0
 
 
-class Pod:
+class Pod(Placed):
     """See `Placed`."""
 
     def __init__(
         self, api: KubernetesApi, name: str, launch: Launch, inside: Launch, on_ended: Callable[[str], None]
     ) -> None:
+        super().__init__(on_ended)
         self._api = api
         self._name = name
         self._is_shared = launch.is_shared
         self._inside = inside
-        self._on_ended = on_ended
         self._pod: dict[str, Any] = {}
-        self._why_ended: str | None = None
-        self._is_stopping = False
         self._is_left = False
         """Whether the thread ends."""
         self._events: Any = None
@@ -83,9 +81,6 @@ class Pod:
             words = line.decode(errors="replace").strip() or words
         raise StartFailed(f"its host ended before it was ready{words and ': ' + words}{self._waiting_for()}")
 
-    def why_ended(self) -> str | None:
-        return self._why_ended
-
     def stop(self, grace: float) -> bool:
         self._is_stopping = True
         # Other programs may use a shared one: the lease of the last one ends it.
@@ -100,9 +95,6 @@ class Pod:
         self._interrupt()
         self._watcher.join(_JOIN_SECONDS)
         return self._over.is_open
-
-    def after_fork(self) -> None:
-        """A forked child has copies of sockets only, which nothing in it uses."""
 
     def _waiting_for(self) -> str:
         """Why the pod does not run, as Kubernetes says."""
@@ -149,8 +141,8 @@ class Pod:
             self._over.open()
             was_ready = self._runs.is_open
             self._runs.open()
-            if was_ready and not self._is_stopping:
-                self._on_ended(self._why_ended)
+            if was_ready:
+                self._tell(self._why_ended)
         elif status.get("podIP") and any("running" in one["state"] for one in status.get("containerStatuses", ())):
             self._runs.open()
 

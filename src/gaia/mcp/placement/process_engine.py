@@ -15,7 +15,7 @@ import msgspec
 import psutil
 
 from gaia.mcp.errors import ConfigError, StartFailed
-from gaia.mcp.placement.engine import Address, Launch, Placed, PlacedServer, Ready
+from gaia.mcp.placement.engine import Address, Engine, Launch, Placed, PlacedServer
 from gaia.mcp.placement.host_process import HostProcess
 from gaia.mcp.transports.command import server_environment
 from gaia.runtime import json_file, private_files
@@ -25,26 +25,12 @@ _END_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 
 
-class _OwnHost(HostProcess):
-    """A host that ends with this program."""
-
-    def __init__(self, launch: Launch, on_ended: Callable[[str], None]) -> None:
-        super().__init__(_COMMAND, launch, on_ended, environment=_environment(launch))
-        self._launch = launch
-
-    def wait(self, timeout: float) -> Address:
-        try:
-            return _address(self._launch, self.ready(timeout))
-        except StartFailed as error:
-            raise StartFailed(f"on {socket.gethostname()}: {error.message}") from error
-
-
-class _SharedHost:
+class _SharedHost(Placed):
     """A host that programs find by its name, in a file. The file is locked while a host is looked for or started."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, on_ended: Callable[[str], None]) -> None:
+        super().__init__(on_ended)
         self._launch = launch
-        self._is_stopped = False
         self._file = _folder() / f"{quote(launch.name, safe='')}.json"
         self._process: HostProcess | None = None
         self._record: _Record | None = None
@@ -56,7 +42,7 @@ class _SharedHost:
             raise StartFailed(f"on {socket.gethostname()}: {error}") from error
 
     def _wait(self, until: float) -> Address:
-        while not self._is_stopped:
+        while not self._is_stopping:
             try:
                 with json_file.locked(self._file, _POLL_SECONDS) as target:
                     record = _read(target)
@@ -74,11 +60,10 @@ class _SharedHost:
 
     def _started(self, timeout: float) -> _Record:
         launch = self._launch
-        process = HostProcess(_COMMAND, launch, environment=_environment(launch), is_detached=True)
-        self._process = process
+        process = self._process = _process(launch, self._on_ended, is_detached=True)
         ready = process.ready(timeout)
-        started, address = psutil.Process(ready.pid).create_time(), _address(launch, ready)
-        return _Record(address=address, started=started, name=launch.name, started_by=launch.started_by)
+        started = psutil.Process(ready.pid).create_time()
+        return _Record(address=ready.address(launch), started=started, name=launch.name, started_by=launch.started_by)
 
     def why_ended(self) -> str | None:
         record = self._record
@@ -86,7 +71,7 @@ class _SharedHost:
 
     def stop(self, grace: float) -> bool:
         """End a start. A host that was found may have other owners, so only its lease ends it."""
-        self._is_stopped = True
+        self._is_stopping = True
         record, until = self._record, time.monotonic() + grace
         if record is None:
             return self._process is None or self._process.stop(0.0)
@@ -97,9 +82,6 @@ class _SharedHost:
         with contextlib.suppress(ConfigError), json_file.locked(self._file, 0.0) as target:
             _read(target)
         return True
-
-    def after_fork(self) -> None:
-        """It has no descriptors."""
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,11 +101,11 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
             return False
 
 
-class ProcessEngine:
+class ProcessEngine(Engine):
     """See `Engine`. The files of shared hosts are in ``~/.gaia/hosts``."""
 
     def start(self, launch: Launch, on_ended: Callable[[str], None]) -> Placed:
-        return _SharedHost(launch) if launch.is_shared else _OwnHost(launch, on_ended)
+        return _SharedHost(launch, on_ended) if launch.is_shared else _process(launch, on_ended)
 
     def list(self) -> list[PlacedServer]:
         """The shared hosts of this user. Files of hosts that have ended are deleted."""
@@ -140,9 +122,6 @@ class ProcessEngine:
                     psutil.Process(record.address.pid).wait(_END_SECONDS)
                 return not record.is_running()
         return True
-
-    def close(self) -> None:
-        """It keeps nothing."""
 
 
 def _listed() -> Iterator[PlacedServer]:
@@ -176,14 +155,14 @@ def _folder() -> Path:
     return json_file.home_folder("hosts") / "hosts"
 
 
+def _process(launch: Launch, on_ended: Callable[[str], None], *, is_detached: bool = False) -> HostProcess:
+    where, environment = socket.gethostname(), _environment(launch)
+    return HostProcess(_COMMAND, launch, on_ended, where=where, environment=environment, is_detached=is_detached)
+
+
 def _environment(launch: Launch) -> dict[str, str]:
     """The environment of a host: that of a server, because its other variables may hold secrets."""
     extra = {private_files.VARIABLE: os.pathsep.join(private_files.private_files())}
     if "PYTHONPATH" in os.environ:
         extra["PYTHONPATH"] = os.environ["PYTHONPATH"]
     return server_environment(extra, inherit_all=launch.entry.get("inheritEnv") is True)
-
-
-def _address(launch: Launch, ready: Ready) -> Address:
-    url = f"http://{launch.listen}:{ready.port}"
-    return Address(url=url, node=ready.node, id=str(ready.pid), pid=ready.pid, token=launch.token)

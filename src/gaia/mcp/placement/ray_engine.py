@@ -26,7 +26,7 @@ import msgspec
 from gaia.mcp.config.placement import Placement
 from gaia.mcp.errors import ConfigError, StartFailed
 from gaia.mcp.placement.certificate import make_certificate
-from gaia.mcp.placement.engine import Address, Launch, PlacedServer
+from gaia.mcp.placement.engine import Address, Engine, Launch, Placed, PlacedServer
 from gaia.mcp.placement.ray_member import Member
 from gaia.runtime.extras import missing
 from gaia.runtime.locks import reentrant_lock
@@ -38,14 +38,13 @@ _NO_CLUSTER = (
 _LEAVE_SECONDS = 5.0
 
 
-class RayEngine:
+class RayEngine(Engine):
     """See `Engine`."""
 
     def __init__(self, placement: Placement) -> None:
         """Raises ConfigError if Ray is missing."""
-        for package in ("ray", "cryptography"):
-            if (absent := missing("ray", package)) is not None:
-                raise ConfigError(f"a server on a Ray cluster needs {absent}")
+        if (absent := missing("ray", "ray", "cryptography")) is not None:
+            raise ConfigError(f"a server on a Ray cluster needs {absent}")
         self._placement = placement
         self._member: Member | None = None
 
@@ -103,8 +102,8 @@ class RayEngine:
             return self._member
 
 
-class _RayHost:
-    """A host below an actor. See `Placed`."""
+class _RayHost(Placed):
+    """A host below an actor."""
 
     def __init__(
         self,
@@ -115,15 +114,12 @@ class _RayHost:
         demand: dict[str, float],
         on_ended: Callable[[str], None],
     ) -> None:
+        super().__init__(on_ended)
         self._member = member
         self._demand = demand
-        self._why_ended: str | None = None
         self._is_shared = about["is_shared"]
-        self._is_stopping = False
-        self._on_ended = on_ended
         launched = json.loads(launch.line())
-        self._started = member.begin("start", self._tell, options=options, launch=launched, about=about)
-        self.after_fork = member.after_fork
+        self._started = member.begin("start", self._actor_ended, options=options, launch=launched, about=about)
 
     def wait(self, timeout: float) -> Address:
         answer = self._member.result(self._started, timeout)
@@ -145,9 +141,6 @@ class _RayHost:
             certificate=answer["certificate"],
         )
 
-    def why_ended(self) -> str | None:
-        return self._why_ended
-
     def stop(self, grace: float) -> bool:
         if self._why_ended is not None:
             return True
@@ -158,6 +151,9 @@ class _RayHost:
             self._stop(grace)
         return self._why_ended is not None
 
+    def after_fork(self) -> None:
+        self._member.after_fork()
+
     def _stop(self, grace: float) -> dict[str, Any]:
         self._is_stopping = True
         answer = self._member.ask("stop", host=self._started, grace=grace, demand=self._demand)
@@ -165,10 +161,9 @@ class _RayHost:
             self._why_ended = "was stopped"
         return answer
 
-    def _tell(self, why: str) -> None:
+    def _actor_ended(self, why: str) -> None:
         self._why_ended = f"ended: {why}"
-        if not self._is_stopping:
-            self._on_ended(self._why_ended)
+        self._tell(self._why_ended)
 
 
 _joining = reentrant_lock()

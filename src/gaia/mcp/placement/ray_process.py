@@ -132,8 +132,8 @@ class Member:
         """`own` is the pipe to the program."""
         self._own = own
         self._ip = ray.util.get_node_ip_address()
-        self._actors: dict[int, Any] = {}
-        """Of the hosts that were not stopped, by their numbers."""
+        self._actors: dict[int, asyncio.Task[Any]] = {}
+        """Of the hosts that were not stopped, by their numbers: a `stop` may come while one is made."""
         self._watches: dict[int, Any] = {}
         """Of the hosts that are ready."""
 
@@ -152,13 +152,14 @@ class Member:
     async def start(
         self, host: int, options: dict[str, Any], launch: dict[str, Any], about: dict[str, Any]
     ) -> dict[str, Any]:
-        actor = self._actors[host] = await asyncio.to_thread(_make_actor, options, about)
+        making = self._actors[host] = asyncio.create_task(asyncio.to_thread(_make_actor, options, about))
         try:
+            actor = await making
             answer: dict[str, Any] = await actor.start.remote(launch, self._ip)
-        except RayError as error:
+        except (RayError, ValueError) as error:
             answer = {"problem": first_line(error)}
         if answer.get("problem"):
-            await self._kill(self._actors.pop(host, actor))
+            await self._forget(host)
             return {"problem": answer["problem"]}
         self._watches[host] = asyncio.create_task(self._watch(host, actor))
         return {**answer, "actor": actor._actor_id.hex()}
@@ -174,19 +175,19 @@ class Member:
             except RayError as error:
                 why = first_line(error)
         self._send(host, ended=why)
-        await self._kill(self._actors.pop(host, actor))
+        await self._forget(host)
         self._watches.pop(host, None)
 
     async def stop(self, host: int, grace: float, demand: dict[str, float]) -> dict[str, Any]:
         """End a host and its actor, whose place is free then; if it had none yet, say why."""
-        actor = self._actors.get(host)
-        if actor is None:
+        making = self._actors.get(host)
+        if making is None:
             return {"stopped": True, "reason": None}
         if host not in self._watches:
             reason = await asyncio.to_thread(shortage, demand)
-            await self._kill(self._actors.pop(host, actor))
+            await self._forget(host)
             return {"stopped": True, "reason": reason}
-        has_ended = await self._end(actor, grace)
+        has_ended = await self._end(await making, grace)
         if has_ended:
             self._actors.pop(host, None)
         return {"stopped": has_ended, "reason": None}
@@ -228,6 +229,14 @@ class Member:
         handles = (await asyncio.to_thread(_named_actors)).values()
         found = [handle for handle in handles if handle._actor_id.hex() == actor]
         return {"stopped": all([await self._end(handle, grace) for handle in found])}
+
+    async def _forget(self, host: int) -> None:
+        """Kill the actor of a host, as soon as it was made."""
+        making = self._actors.pop(host, None)
+        if making is not None:
+            await asyncio.wait((making,))
+            if making.exception() is None:
+                await self._kill(making.result())
 
     async def _kill(self, actor: Any) -> None:
         with contextlib.suppress(Exception):

@@ -19,9 +19,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from gaia.mcp.config.placement import Placement
 from gaia.mcp.errors import ConfigError, StartFailed
-from gaia.mcp.placement.engine import Address, Launch, PlacedServer, Ready
+from gaia.mcp.placement.engine import Address, Engine, Launch, PlacedServer, Ready
 from gaia.mcp.placement.host_process import HostProcess
 
 _MODULE = "gaia.mcp.gateway.host"
@@ -41,7 +43,7 @@ _ASK_AGAIN_SECONDS = 1.0
 _SHORT_FOLDER = "/tmp" if os.path.isdir("/tmp") else None  # noqa: S108
 
 
-class SshEngine:
+class SshEngine(Engine):
     """See `Engine`."""
 
     def __init__(self, placement: Placement) -> None:
@@ -70,9 +72,6 @@ class SshEngine:
         code = "import sys, gaia; print('Python', sys.version.split()[0], 'with gaia-mcp', gaia.__version__)"
         return self.remote(f"{shlex.quote(self.python)} -P -c {shlex.quote(code)}").strip()
 
-    def close(self) -> None:
-        """Nothing is kept between hosts."""
-
     def command(self, options: list[str], *words: str) -> list[str]:
         return [*self._ssh, *options, "--", self.host, *words]
 
@@ -90,14 +89,11 @@ class SshEngine:
         return [PlacedServer(name=name, node=self.host, id=pid, is_shared=False) for pid, name in found]
 
 
-class _SshHost:
-    """A host behind an ssh process. See `Placed`."""
+class _SshHost(HostProcess):
+    """A host behind an ssh process."""
 
     def __init__(self, engine: SshEngine, launch: Launch, on_ended: Callable[[str], None]) -> None:
         self._engine = engine
-        self._launch = launch
-        self._on_ended = on_ended
-        self._why_ended: str | None = None
         self._asked_at = 0.0
         self._ready: Ready | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="gaia-ssh-", dir=_SHORT_FOLDER))
@@ -108,28 +104,15 @@ class _SshHost:
         # The name is for the users of that machine: nothing reads it.
         host = ["exec", shlex.quote(engine.python), "-P", "-m", _MODULE, shlex.quote(launch.name)]
         try:
-            self._process = HostProcess(engine.command(options, *host), launch, self._lost)
+            super().__init__(engine.command(options, *host), launch, on_ended, where=f"{engine.host}, over ssh")
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
-        self.after_fork = self._process.after_fork
 
-    def wait(self, timeout: float) -> Address:
-        deadline = time.monotonic() + timeout
-        try:
-            self._ready = ready = self._process.ready(timeout)
-            port = self._forward(ready.port, deadline)
-        except StartFailed as error:
-            self.stop(0.0)
-            raise StartFailed(f"on {self._engine.host}, over ssh: {error.message}") from error
-        return Address(
-            url=f"http://127.0.0.1:{port}",
-            node=ready.node,
-            node_id=self._engine.host,
-            id=str(ready.pid),
-            pid=ready.pid,
-            token=self._launch.token,
-        )
+    def _address(self, ready: Ready, deadline: float) -> Address:
+        self._ready = ready
+        url = f"http://127.0.0.1:{self._forward(ready.port, deadline)}"
+        return msgspec.structs.replace(ready.address(self._launch), url=url, node_id=self._engine.host)
 
     def _forward(self, remote_port: int, deadline: float) -> int:
         """Have ssh forward a local port. Another program may take a free one first."""
@@ -142,18 +125,16 @@ class _SshHost:
                 return port
         raise StartFailed(f"ssh does not forward a port: {run.stderr.strip()}")
 
-    def why_ended(self) -> str | None:
-        return self._why_ended
-
     def stop(self, grace: float) -> bool:
-        has_ended = self._process.stop(grace)
+        has_ended = super().stop(grace)
         shutil.rmtree(self._folder, ignore_errors=True)
-        if has_ended and self._why_ended is None and (self._is_gone() if self._is_lost() else True):
+        if has_ended and self._why_ended is None and (not self._is_lost() or self._is_gone()):
             self._why_ended = "was stopped"
         return self._why_ended is not None
 
     def _is_lost(self) -> bool:
-        return self._process.exit_code in (None, _LOST) or self._process.exit_code < 0
+        code = self._process.returncode
+        return code in (None, _LOST) or code < 0
 
     def _is_gone(self) -> bool:
         """Ask over another connection, now and then, whether the host has ended without the one that was lost."""
@@ -167,13 +148,11 @@ class _SshHost:
             return str(self._ready.pid) not in (host.id for host in self._engine.list())
         return False
 
-    def _lost(self, why: str) -> None:
-        if self._is_lost():
-            # The host may run until it notices: this ends the channel, and `stop` finds out the rest.
-            self._on_ended(f"has lost the ssh connection to {self._engine.host}")
-        else:
-            self._why_ended = why
-            self._on_ended(why)
+    def _process_ended(self, why: str) -> str:
+        if not self._is_lost():
+            return super()._process_ended(why)
+        # The host may run until it notices: this ends the channel, and `stop` finds out the rest.
+        return f"has lost the ssh connection to {self._engine.host}"
 
 
 def _run(command: list[str], seconds: float = _COMMAND_SECONDS) -> subprocess.CompletedProcess[str]:
