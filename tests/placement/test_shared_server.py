@@ -47,6 +47,20 @@ def test_the_last_program_ends_the_server(connect: Connect, program: Start) -> N
     assert ProcessEngine().list() == []
 
 
+def test_a_host_that_has_just_ended_is_gone(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = connect(shared())
+    host = processes_of(client)[0]
+
+    def terminate(process: psutil.Process) -> None:
+        process.kill()
+        process.wait()
+        raise psutil.NoSuchProcess(process.pid)
+
+    monkeypatch.setattr(psutil.Process, "terminate", terminate)
+    assert ProcessEngine().end(str(host.pid))
+    client.disconnect()
+
+
 def test_ten_programs_share_one_server(connect: Connect, program: Start) -> None:
     programs = [program(shared()) for _ in range(2)]
     clients = [MCPClient.from_config(f"demo{number}", shared()) for number in range(8)]

@@ -55,7 +55,6 @@ class _HostedServer(InProcessServer):
         launch, entry = self._launch, self._launch.entry
         sandbox = entry.get("sandbox", False)
         settings = msgspec.convert(sandbox, Sandbox) if isinstance(sandbox, dict) else Sandbox() if sandbox else None
-        limits = {"max_message_bytes": "maxMessageBytes", "max_pending": "maxPending"}
         return StdioTransport(
             entry["command"],
             entry.get("args"),
@@ -65,7 +64,7 @@ class _HostedServer(InProcessServer):
             inherit_env=entry.get("inheritEnv", False),
             sandbox=lambda: settings,
             expand=lambda: (entry.get("args"), entry.get("env"), launch.secrets),
-            **{name: entry[key] for name, key in limits.items() if key in entry},
+            **launch.limits,
         )
 
 
@@ -217,7 +216,7 @@ class Host:
             gc.freeze()
         self._is_announced = True
         port, problem = int(self._url.rpartition(":")[2]), None if is_ready else status.last_error
-        _answer(Ready(port=port, pid=os.getpid(), node=socket.gethostname(), problem=problem))
+        _answer(port, problem)
         if problem is not None:
             self._end()
 
@@ -250,7 +249,8 @@ def _memory(pid: int | None) -> int | None:
         return None
 
 
-def _answer(ready: Ready) -> None:
+def _answer(port: int, problem: str | None) -> None:
+    ready = Ready(port=port, pid=os.getpid(), node=socket.gethostname(), problem=problem)
     os.write(1, msgspec.json.encode(ready) + b"\n")
     # Nobody reads any more what is written there.
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -276,7 +276,7 @@ def _why_unusable(launch: Launch) -> str | None:
 def main() -> None:
     launch = msgspec.json.decode(_read_line(), type=Launch)
     if (problem := _why_unusable(launch)) is not None:
-        _answer(Ready(port=0, pid=os.getpid(), node=socket.gethostname(), problem=problem))
+        _answer(0, problem)
         return
     # The engine reads to the end of this pipe: then no process of the server is left, however this one has ended.
     fork_server.inherited.append(os.dup(1))

@@ -46,6 +46,12 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [("name", self.name), ("started_by", self.started_by)]
 
+    @property
+    def limits(self) -> dict[str, int]:
+        """What the transports at both ends take as arguments."""
+        names = {"max_message_bytes": "maxMessageBytes", "max_pending": "maxPending"}
+        return {name: self.entry[key] for name, key in names.items() if key in self.entry}
+
     def line(self) -> bytes:
         return msgspec.json.encode(self) + b"\n"
 

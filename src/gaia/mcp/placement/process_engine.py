@@ -109,27 +109,8 @@ class ProcessEngine(Engine):
 
     def list(self) -> list[PlacedServer]:
         """The shared hosts of this user. Files of hosts that have ended are deleted."""
-        return list(_listed())
-
-    def look(self) -> str:
-        return f"this machine, {socket.gethostname()}"
-
-    def end(self, host: str) -> bool:
-        for record in (_read(file) for file in _folder().glob("[!.]*.json")):
-            if record is not None and record.address.id == host:
-                psutil.Process(record.address.pid).terminate()
-                with contextlib.suppress(psutil.Error):
-                    psutil.Process(record.address.pid).wait(_END_SECONDS)
-                return not record.is_running()
-        return True
-
-
-def _listed() -> Iterator[PlacedServer]:
-    for file in sorted(_folder().glob("[!.]*.json")):
-        with json_file.locked(file) as target:
-            record = _read(target)
-        if record is not None:
-            yield PlacedServer(
+        return [
+            PlacedServer(
                 name=record.name,
                 node=record.address.node,
                 id=record.address.id,
@@ -137,6 +118,29 @@ def _listed() -> Iterator[PlacedServer]:
                 started_by=record.started_by,
                 age=time.time() - record.started,
             )
+            for record in _records()
+        ]
+
+    def look(self) -> str:
+        return f"this machine, {socket.gethostname()}"
+
+    def end(self, host: str) -> bool:
+        for record in _records():
+            if record.address.id == host:
+                with contextlib.suppress(psutil.Error):
+                    process = psutil.Process(record.address.pid)
+                    process.terminate()
+                    process.wait(_END_SECONDS)
+                return not record.is_running()
+        return True
+
+
+def _records() -> Iterator[_Record]:
+    for file in sorted(_folder().glob("[!.]*.json")):
+        with json_file.locked(file) as target:
+            record = _read(target)
+        if record is not None:
+            yield record
 
 
 def _read(target: Path) -> _Record | None:

@@ -143,11 +143,7 @@ class Member:
             answer = await getattr(self, operation)(**message)
         except Exception as error:  # noqa: BLE001 - Ray raises more than its own exceptions
             answer = {"problem": first_line(error)}
-        self._send(request, **answer)
-
-    def _send(self, request: int, **answer: Any) -> None:
-        self._own.write(json.dumps({"id": request, **answer}).encode() + b"\n")
-        self._own.flush()
+        tell(self._own, id=request, **answer)
 
     async def start(
         self, host: int, options: dict[str, Any], launch: dict[str, Any], about: dict[str, Any]
@@ -174,7 +170,7 @@ class Member:
                 await asyncio.sleep(_PAUSE_SECONDS)
             except RayError as error:
                 why = first_line(error)
-        self._send(host, ended=why)
+        tell(self._own, id=host, ended=why)
         await self._forget(host)
         self._watches.pop(host, None)
 
@@ -305,6 +301,11 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def tell(own: Any, **message: Any) -> None:
+    own.write(json.dumps(message).encode() + b"\n")
+    own.flush()
+
+
 async def serve(own: Any) -> None:
     """Answer requests until the program closes the pipe. The hosts that are not shared end with this process."""
     member = Member(own)
@@ -331,11 +332,9 @@ def main() -> None:
     try:
         ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.ERROR, namespace=NAMESPACE)
     except (RayError, OSError, ValueError, RuntimeError) as error:
-        own.write(json.dumps({"problem": first_line(error)}).encode() + b"\n")
-        own.flush()
+        tell(own, problem=first_line(error))
         os._exit(1)
-    own.write(b"{}\n")
-    own.flush()
+    tell(own)
     asyncio.run(serve(own))
 
 

@@ -357,14 +357,7 @@ class _HostTransport(HttpTransport):
 
     def __init__(self, address: Address, launch: Launch, timeout: float) -> None:
         url, headers = f"{address.url}/mcp/{quote(launch.name, safe='')}", {"Authorization": f"Bearer {address.token}"}
-        limits = {"max_message_bytes": "maxMessageBytes", "max_pending": "maxPending"}
-        super().__init__(
-            url,
-            headers,
-            timeout,
-            expand=lambda: (url, headers, launch.secrets),
-            **{name: launch.entry[key] for name, key in limits.items() if key in launch.entry},
-        )
+        super().__init__(url, headers, timeout, expand=lambda: (url, headers, launch.secrets), **launch.limits)
         self._certificate = address.certificate
 
     def _settings(self, url: str, headers: Any) -> HttpSettings:  # noqa: ARG002 - it has no credentials

@@ -427,10 +427,12 @@ class CallQueue:
 
 
 def both(first: Callable[[Call], None] | None, second: Callable[[Call], None]) -> Callable[[Call], None]:
+    if first is None:
+        return second
+
     def on_done(call: Call) -> None:
         try:
-            if first is not None:
-                first(call)
+            first(call)
         finally:
             second(call)
 

@@ -56,7 +56,7 @@ class Pin:
         if self.placement is not None:
             # The host may have restarted the server, and this program learns of that only by the next heartbeat.
             call.headers = {**(call.headers or {}), GENERATION: str(self.placement.generation)}
-        call.on_done = self._ended if call.on_done is None else both(call.on_done, self._ended)
+        call.on_done = both(call.on_done, self._ended)
         if self._is_closed:
             call.finish(error=NotConnected("this handle of pinned() is closed; open another one"))
         elif not self._queue.takes(call):

@@ -55,7 +55,7 @@ class PoolQueue(CallQueue):
     def submit(self, call: Call) -> bool:
         if call.on_done is not self._ended:
             # Each end of a call may make room for one that waits.
-            call.on_done = self._ended if call.on_done is None else both(call.on_done, self._ended)
+            call.on_done = both(call.on_done, self._ended)
         while True:
             connection = self.choose(call)
             if connection is not None:
