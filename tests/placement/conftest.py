@@ -29,8 +29,16 @@ def processes_of(client: MCPClient) -> list[psutil.Process]:
     return [host, *host.children(recursive=True)]
 
 
+def has_ended(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        # Between the two.
+        return True
+
+
 def are_gone(processes: list[psutil.Process]) -> bool:
-    return wait_until(lambda: all(not one.is_running() or one.status() == psutil.STATUS_ZOMBIE for one in processes))
+    return wait_until(lambda: all(map(has_ended, processes)))
 
 
 PROGRAM = """

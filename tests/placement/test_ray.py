@@ -17,7 +17,7 @@ from gaia.mcp.config.placement import Placement
 from gaia.mcp.config.server_config import ServerConfig
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.placement.engine import Launch
-from tests.placement.conftest import DEMO, are_gone, processes_of
+from tests.placement.conftest import DEMO, are_gone, has_ended, processes_of
 from tests.placement.small_cluster import SmallCluster
 from tests.waiting import wait_until
 
@@ -147,7 +147,7 @@ def test_nothing_of_a_killed_actor_is_left_when_another_starts(connect: Connect,
     actor.kill()
     assert has_left(client, processes[0].pid)
     assert client.call_tool("add", {"a": 1, "b": 1}, timeout=PATIENCE).structured == {"sum": 2}
-    assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
+    assert all(map(has_ended, processes))
 
 
 def test_a_host_that_does_not_answer_is_not_said_to_have_ended(entry: Entry) -> None:
@@ -263,7 +263,7 @@ def test_the_death_of_the_head_ends_no_program(connect: Connect, entry: Entry, c
     # Calls do not go through Ray.
     assert placed.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
     # Ray's client ends its own process, and the nodes end theirs.
-    assert wait_until(lambda: not member.is_running() or member.status() == psutil.STATUS_ZOMBIE, PATIENCE)
+    assert wait_until(lambda: has_ended(member), PATIENCE)
     assert here.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
     began = time.monotonic()
     placed.disconnect()

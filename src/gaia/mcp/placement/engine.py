@@ -47,7 +47,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return [("name", self.name), ("started_by", self.started_by)]
 
     @property
-    def limits(self) -> dict[str, int]:
+    def limits(self) -> dict[str, Any]:
         """What the transports at both ends take as arguments."""
         names = {"max_message_bytes": "maxMessageBytes", "max_pending": "maxPending"}
         return {name: self.entry[key] for name, key in names.items() if key in self.entry}
