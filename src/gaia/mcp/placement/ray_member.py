@@ -118,7 +118,11 @@ class Member:
             if "ended" in message:
                 if (on_later := self._later.pop(number, None)) is not None:
                     on_later(message["ended"])
-            elif (waiting := self._answers.get(number)) is not None:
+                continue
+            if "problem" in message:
+                # A start that has failed tells nothing later.
+                self._later.pop(number, None)
+            if (waiting := self._answers.get(number)) is not None:
                 waiting[1].update(message)
                 waiting[0].open()
         self._process.wait()
