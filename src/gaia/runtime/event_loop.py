@@ -33,6 +33,8 @@ class Timer(enum.Enum):
     HEALTH = enum.auto()
     LISTING = enum.auto()
     """List the tools of a server that announces changes faster than the supervisor lists them."""
+    SUBSCRIPTION = enum.auto()
+    """Make a request for subscriptions again that was ended or lost."""
     RECYCLING = enum.auto()
     """Check whether the server has reached a limit, at which a new process replaces it."""
     IDLE = enum.auto()

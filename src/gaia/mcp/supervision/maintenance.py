@@ -79,7 +79,7 @@ class Maintenance:
         on_hung: Callable[[], None],
         on_list_failed: Callable[[MCPError], None],
     ) -> None:
-        """Sets the timers HEALTH and LISTING; `retire` cancels them."""
+        """Sets the timers HEALTH, LISTING and SUBSCRIPTION; `retire` cancels them."""
         self._context = context
         self._hooks = context.hooks
         self._connection = run_exchange.connection
@@ -104,7 +104,7 @@ class Maintenance:
         health = HealthCheck(
             profile.era, self._run_exchange, self._on_hung, context.health_interval, context.health_timeout
         )
-        subscription = SubscriptionStream(profile, self._run_exchange, self._hooks.subscriptions)
+        subscription = SubscriptionStream(profile, self._run_exchange, self._hooks.subscriptions, self._listen_later)
         self._ready = _Ready(profile, health, subscription)
         subscription.keep()
         self._resubscribe()
@@ -116,8 +116,16 @@ class Maintenance:
     def retire(self) -> None:
         """Stop looking after a lost or replaced connection. Its notifications still count, except changes of tools."""
         if self._ready is not None and not self._retired:
-            self._timers.cancel(Timer.HEALTH, Timer.LISTING)
+            self._timers.cancel(Timer.HEALTH, Timer.LISTING, Timer.SUBSCRIPTION)
         self._retired = True
+
+    def _listen_later(self, seconds: float, listen: Callable[[], object]) -> None:
+        if self._retired or self._connection.state is ConnectionState.CLOSED:
+            return
+        if seconds > 0:
+            self._timers.set(Timer.SUBSCRIPTION, self._context.clock.monotonic() + seconds, listen)
+        else:
+            listen()
 
     def _tick(self) -> None:
         assert self._ready is not None, "the timer is set when the server is ready"

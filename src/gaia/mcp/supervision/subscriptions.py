@@ -19,6 +19,11 @@ logger = get_logger(__name__)
 
 OnDecided = Callable[[MCPError | None], object]
 
+_RENEW_SECONDS = 0.5
+_MAX_RENEW_SECONDS = 30.0
+"""The pause before a second attempt to renew a request, and the longest one: each is twice as long as the one before.
+"""
+
 _NOT_OFFERED = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
 
@@ -73,26 +78,34 @@ class Subscriptions:
 class SubscriptionStream:
     """Keeps one `subscriptions/listen` open on one connection (2026-07-28, "Subscriptions").
 
-    Belongs to the supervisor's thread. It does nothing in the handshake era. The next `keep` renews a request that was
-    lost or that the server has ended; a server that does not offer the method is not asked again.
+    Belongs to the supervisor's thread. It does nothing in the handshake era. A request that was lost or that the server
+    has ended is renewed at once, and after pauses that grow until the next `keep`: a gateway that is stopped ends its
+    requests, and another one goes on. A server that does not offer the method is not asked again.
     """
 
     profile: ServerProfile
     run_exchange: RunExchange
     subscriptions: Subscriptions
+    later: Callable[[float, Callable[[], object]], object]
+    """Calls the function after so many seconds, unless the connection is not looked after any more by then."""
     _runner: ExchangeRunner[None] | None = dataclasses.field(default=None, init=False)
     _replaced: ExchangeRunner[None] | None = dataclasses.field(default=None, init=False)
     """The former request, which reports changes until the server has acknowledged the new one."""
     _asked: tuple[str, ...] = dataclasses.field(default=(), init=False)
     _refused = False
-    _may_renew = True
-    """Whether a lost request is renewed at once: once between two calls of `keep`."""
+    _renewals = 0
+    """Since the last `keep`."""
 
     def keep(self) -> None:
         # A server that has not acknowledged the new request by now never will.
         self._give_up_replaced()
-        self._may_renew = True
+        self._renewals = 0
         self._listen()
+
+    def _renew(self, *, at_once: bool) -> None:
+        number, self._renewals = self._renewals, self._renewals + 1
+        pause = min(_MAX_RENEW_SECONDS, _RENEW_SECONDS * 2.0 ** min(number, 10))
+        self.later(0.0 if at_once and number == 0 else pause, self._listen)
 
     def _listen(self) -> None:
         if self._runner is not None or self._refused:
@@ -109,6 +122,7 @@ class SubscriptionStream:
             self._runner = None
             if error is None:
                 logger.debug("subscription_ended", server=self.run_exchange.connection.name)
+                self._renew(at_once=True)
             else:
                 self._failed(error)
 
@@ -123,9 +137,7 @@ class SubscriptionStream:
             return
         # Proxies often end quiet streams. If the server itself has ended, the next request will show it.
         logger.debug("subscription_lost", server=self.run_exchange.connection.name, error=error.message)
-        if self._may_renew and isinstance(error, AnswerLost):
-            self._may_renew = False
-            self._listen()
+        self._renew(at_once=isinstance(error, AnswerLost))
 
     def change(self) -> None:
         """Make a new request for other resources. The old one goes on until the server has acknowledged the new one."""
@@ -136,7 +148,7 @@ class SubscriptionStream:
             # The server has not acknowledged `old` yet.
             self._give_up(old)
         self._refused = False
-        self._may_renew = True
+        self._renewals = 0
         self._listen()
         if self._runner is None:
             self._give_up_replaced()
@@ -163,6 +175,7 @@ class SubscriptionStream:
         if _is(self._runner, request_id):
             runner, self._runner = self._runner, None
             _finish(runner, error)
+            self._renew(at_once=True)
         elif _is(self._replaced, request_id):
             runner, self._replaced = self._replaced, None
             _finish(runner, error)

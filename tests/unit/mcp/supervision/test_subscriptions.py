@@ -72,20 +72,34 @@ class TestListening:
 
 class TestEnding:
     @pytest.mark.parametrize("how", ["result", "cancelled", "both"])
-    def test_one_that_the_server_ends_is_renewed_with_the_next_look_at_it(self, server: Supervised, how: str) -> None:
+    def test_one_that_the_server_ends_is_renewed_at_once_and_then_ever_later(
+        self, server: Supervised, how: str
+    ) -> None:
         channel = server.transport.channel()
         listening = channel.wait_for(LISTEN)
         if how != "result":
             channel.notify("notifications/cancelled", {"requestId": listening["id"]})
         if how != "cancelled":
             channel.answer(listening, {"resultType": "complete", "_meta": {ID: listening["id"]}})
+        assert channel.wait_for(LISTEN, 2)["id"] != listening["id"]
+        for nth, pause in ((2, 1.0), (3, 2.0)):
+            channel.answer(channel.wait_for(LISTEN, nth), {"resultType": "complete"})
+            server.settle()
+            assert len(channel.requests(LISTEN)) == nth
+            server.pass_time(pause)
+            channel.wait_for(LISTEN, nth + 1)
+
+    def test_one_that_ends_with_its_server_is_not_renewed(self, server: Supervised) -> None:
+        channel = server.transport.channel()
+        channel.wait_for(LISTEN)
+        channel.end(exit_code=1)
+        server.transport.channel(2).wait_for(LISTEN)
         server.settle()
         assert len(channel.requests(LISTEN)) == 1
-        server.pass_time(30.0)
-        assert channel.wait_for(LISTEN, 2)["id"] != listening["id"]
+        assert server.clock.monotonic() + 0.5 not in server.clock.deadlines()
 
     def refuse(self, server: Supervised, error: int) -> FakeChannel:
-        """By a status of HTTP, or a code of JSON-RPC. Then the next look at the server comes."""
+        """By a status of HTTP, or a code of JSON-RPC."""
         channel = server.transport.channel()
         if error < 0:
             channel.answer_error(channel.wait_for(LISTEN), error, "no")
@@ -93,18 +107,19 @@ class TestEnding:
             channel.fail(channel.wait_for(LISTEN), HttpError("no", status=error))
         server.settle()
         assert len(channel.requests(LISTEN)) == 1
-        server.pass_time(30.0)
         return channel
 
     @pytest.mark.parametrize("error", [-32601, 404, 405, 501])
     def test_a_server_that_refuses_is_not_asked_again(self, server: Supervised, error: int) -> None:
         channel = self.refuse(server, error)
+        server.pass_time(30.0)
         channel.wait_for("server/discover", 2)
         assert len(channel.requests(LISTEN)) == 1
 
     @pytest.mark.parametrize("error", [-32603, 429, 500, 503])
     def test_trouble_for_a_while_is_no_refusal(self, server: Supervised, error: int) -> None:
         channel = self.refuse(server, error)
+        server.pass_time(0.5)
         announce(server, channel.wait_for(LISTEN, 2)["id"])
         server.wait_for_listing(2)
 
