@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model, text_for_model
+from gaia.adapters.results import (
+    PDF_TYPE,
+    description_for_model,
+    input_schema,
+    name_for_model,
+    parts_for_model,
+    text_for_model,
+)
 from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, member, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 
@@ -21,7 +28,7 @@ def anthropic_tools(manager: Manager, **selection: Unpack[SelectionKeywords]) ->
     change what is in it. Dicts of the API have the type `Any`, here and below, so that a type checker accepts them as
     types of the package ``anthropic``.
     """
-    return [definition.copy() for definition in ToolSelection.of(manager, **selection).cached(_definitions)]
+    return [_definition(tool).copy() for tool in ToolSelection.of(manager, **selection).list_tools()]
 
 
 def run_tool_call(manager: Manager, tool_use: Any) -> Any:
@@ -46,10 +53,6 @@ async def run_tool_call_async(manager: Manager, tool_use: Any) -> Any:
     return _answer(selection, tool_use, await selection.call_async(name, arguments))
 
 
-def _definitions(_: ToolSelection, tools: list[MCPTool]) -> list[dict[str, Any]]:
-    return [_definition(tool) for tool in tools]
-
-
 @once_per_tool
 def _definition(tool: MCPTool) -> dict[str, Any]:
     return {
@@ -71,7 +74,7 @@ def _answer(selection: ToolSelection, tool_use: Any, result: ToolResult) -> dict
         # The API accepts only text with an error.
         safe = selection.is_safe(member(tool_use, "name"))
         return {**block, "content": text_for_model(result, safe_to_repeat=safe), "is_error": True}
-    content = parts_for_model(result, lambda text: {"type": "text", "text": text}, _image, _file)
+    content = parts_for_model(result, lambda text: {"type": "text", "text": text}, _image, _pdf)
     return {**block, "content": content}
 
 
@@ -79,5 +82,5 @@ def _image(data: str, mime_type: str) -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": mime_type, "data": data}}
 
 
-def _file(data: str, mime_type: str, name: str) -> dict[str, Any] | None:
-    return {**_image(data, mime_type), "type": "document", "title": name} if mime_type == "application/pdf" else None
+def _pdf(data: str, name: str) -> dict[str, Any]:
+    return {**_image(data, PDF_TYPE), "type": "document", "title": name}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from gaia.adapters.calls_in_doubt import CallsInDoubt
 from gaia.adapters.results import (
+    PDF_TYPE,
     description_for_model,
     input_schema,
     name_for_model,
@@ -63,17 +64,13 @@ class MCPManagerToolset(BaseToolset):
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
         """The present tools of the manager."""
-        tools = self._selection.cached(_tools, self._in_doubt)
+        tools = self._selection.each(MCPManagerTool, self._in_doubt)
         return [tool for tool in tools if self._is_tool_selected(tool, readonly_context)]
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:  # noqa: ARG002 - ADK's signature
         """Add the instructions of the servers, for ADK."""
         if self._instructions and (text := self._selection.instructions()):
             llm_request.append_instructions([text])
-
-
-def _tools(selection: ToolSelection, tools: list[MCPTool], in_doubt: CallsInDoubt[_Request]) -> list[MCPManagerTool]:
-    return [MCPManagerTool(tool, selection, in_doubt) for tool in tools]
 
 
 class MCPManagerTool(BaseTool):
@@ -85,7 +82,7 @@ class MCPManagerTool(BaseTool):
     A failure is ``{"error": text}`` and never an exception, after which ADK would repeat the call.
     """
 
-    def __init__(self, tool: MCPTool, selection: ToolSelection, in_doubt: CallsInDoubt[_Request]) -> None:
+    def __init__(self, selection: ToolSelection, tool: MCPTool, in_doubt: CallsInDoubt[_Request]) -> None:
         super().__init__(
             name=name_for_model(tool),
             description=description_for_model(tool),
@@ -127,7 +124,7 @@ class MCPManagerTool(BaseTool):
         if result.is_error:
             return {"error": text_for_model(result, safe_to_repeat=self.tool.safe_to_repeat)}
         # ADK moves parts of a response to the place where models expect pictures.
-        parts: list[Any] = parts_for_model(result, str, _part, lambda data, mime, _: _part(data, mime))
+        parts: list[Any] = parts_for_model(result, str, _part, lambda data, _: _part(data, PDF_TYPE), _part)
         response: dict[str, Any] = {"result": "\n".join(part for part in parts if isinstance(part, str))}
         if result.structured is not None:
             # Most servers also send it as text, for older clients.

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, Unpack
 
 from gaia.adapters.arguments import inlined_schema
 from gaia.adapters.calls_in_doubt import CallsInDoubt
-from gaia.adapters.results import description_for_model, name_for_model, parts_for_model, text_for_model
+from gaia.adapters.results import PDF_TYPE, description_for_model, name_for_model, parts_for_model, text_for_model
 from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 
@@ -35,7 +35,7 @@ def langchain_tools(manager: Manager, **selection: Unpack[SelectionKeywords]) ->
     `selection` says which tools; see `ToolSelection`. The tools can be called synchronously and asynchronously. To
     follow changes, call this again, with a `ToolSelection` that lasts, or see `gaia.adapters.langchain_agents`.
     """
-    return [*ToolSelection.of(manager, **selection).cached(_tools)]
+    return ToolSelection.of(manager, **selection).each(_tool)
 
 
 class MCPStructuredTool(StructuredTool):
@@ -94,36 +94,29 @@ class MCPStructuredTool(StructuredTool):
             result,
             lambda text: {"type": "text", "text": text},
             lambda data, mime: {"type": "image", "base64": data, "mime_type": mime},
-            _file,
+            # LangChain shows other files of a tool as JSON.
+            lambda data, _: {"type": "file", "base64": data, "mime_type": PDF_TYPE},
         )
         is_text = all(block["type"] == "text" for block in blocks)
         return text_for_model(result) if is_text else blocks, dict(result)
 
 
-def _tools(selection: ToolSelection, tools: list[MCPTool]) -> list[StructuredTool]:
-    return [
-        MCPStructuredTool(
-            name=name_for_model(tool),
-            description=description_for_model(tool),
-            # A dangling reference would make LangChain raise an exception for all tools of the model.
-            args_schema=_schema(tool),
-            response_format="content_and_artifact",
-            # An exception would end the run, or let a middleware repeat the call.
-            handle_tool_error=True,
-            metadata={"mcp_server": tool.server, **tool.annotations},
-            selection=selection,
-            tool=tool,
-        )
-        for tool in tools
-    ]
+def _tool(selection: ToolSelection, tool: MCPTool) -> StructuredTool:
+    return MCPStructuredTool(
+        name=name_for_model(tool),
+        description=description_for_model(tool),
+        # A dangling reference would make LangChain raise an exception for all tools of the model.
+        args_schema=_schema(tool),
+        response_format="content_and_artifact",
+        # An exception would end the run, or let a middleware repeat the call.
+        handle_tool_error=True,
+        metadata={"mcp_server": tool.server, **tool.annotations},
+        selection=selection,
+        tool=tool,
+    )
 
 
 _schema = once_per_tool(inlined_schema)
-
-
-def _file(data: str, mime_type: str, _: str) -> dict[str, Any] | None:
-    # LangChain shows other files of a tool as JSON.
-    return {"type": "file", "base64": data, "mime_type": mime_type} if mime_type == "application/pdf" else None
 
 
 def _with_identity(config: Any, call: Any) -> Any:

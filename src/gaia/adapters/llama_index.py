@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from gaia.adapters.arguments import arguments_model
-from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model
+from gaia.adapters.results import PDF_TYPE, description_for_model, input_schema, name_for_model, parts_for_model
 from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 
@@ -23,7 +23,7 @@ def llama_index_tools(manager: Manager, **selection: Unpack[SelectionKeywords]) 
     `selection` says which tools; see `ToolSelection`. A result's ``blocks`` are its texts, images and files,
     ``raw_output`` is the whole `ToolResult`, and ``is_error`` tells whether the call failed.
     """
-    return [*ToolSelection.of(manager, **selection).cached(_function_tools)]
+    return ToolSelection.of(manager, **selection).each(_function_tool)
 
 
 class MCPToolRetriever(ObjectRetriever[FunctionTool]):
@@ -40,10 +40,6 @@ class MCPToolRetriever(ObjectRetriever[FunctionTool]):
         return self.retrieve(str_or_query_bundle)
 
 
-def _function_tools(selection: ToolSelection, tools: list[MCPTool]) -> list[FunctionTool]:
-    return [_function_tool(selection, tool) for tool in tools]
-
-
 def _function_tool(selection: ToolSelection, tool: MCPTool) -> FunctionTool:
     name = name_for_model(tool)
 
@@ -53,7 +49,8 @@ def _function_tool(selection: ToolSelection, tool: MCPTool) -> FunctionTool:
             lambda text: TextBlock(text=text),
             # Still encoded, because the code for a model's API decodes it if necessary.
             lambda data, mime: ImageBlock(image=data.encode(), image_mimetype=mime),
-            _file,
+            lambda data, name: DocumentBlock(data=data.encode(), document_mimetype=PDF_TYPE, title=name),
+            lambda data, mime: AudioBlock(audio=data.encode(), format=mime.removeprefix("audio/")),
             safe_to_repeat=tool.safe_to_repeat,
         )
         return ToolOutput(name, blocks=blocks, raw_input=arguments, raw_output=result, is_error=result.is_error)
@@ -78,9 +75,3 @@ def _function_tool(selection: ToolSelection, tool: MCPTool) -> FunctionTool:
 @once_per_tool
 def _arguments(tool: MCPTool) -> Any:
     return arguments_model(input_schema(tool))
-
-
-def _file(data: str, mime_type: str, name: str) -> AudioBlock | DocumentBlock:
-    if mime_type == "application/pdf":
-        return DocumentBlock(data=data.encode(), document_mimetype=mime_type, title=name)
-    return AudioBlock(audio=data.encode(), format=mime_type.removeprefix("audio/"))

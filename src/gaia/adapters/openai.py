@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import Any, Literal, Unpack
 
-from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model, text_for_model
+from gaia.adapters.results import (
+    PDF_TYPE,
+    description_for_model,
+    input_schema,
+    name_for_model,
+    parts_for_model,
+    text_for_model,
+)
 from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, member, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 
@@ -28,7 +35,7 @@ def openai_tools(
     """
     if api not in ("chat", "responses"):
         raise ValueError(f"api: must be 'chat' or 'responses', got {api!r}")
-    functions = ToolSelection.of(manager, **selection).cached(_functions)
+    functions = [_function(tool) for tool in ToolSelection.of(manager, **selection).list_tools()]
     if api == "chat":
         return [{"type": "function", "function": function.copy()} for function in functions]
     # In this API, `strict` would be the default.
@@ -58,10 +65,6 @@ async def run_tool_call_async(manager: Manager, tool_call: Any) -> Any:
     return _answer(selection, tool_call, name, await selection.call_async(name, arguments))
 
 
-def _functions(_: ToolSelection, tools: list[MCPTool]) -> list[dict[str, Any]]:
-    return [_function(tool) for tool in tools]
-
-
 @once_per_tool
 def _function(tool: MCPTool) -> dict[str, Any]:
     return {"name": name_for_model(tool), "description": description_for_model(tool), "parameters": input_schema(tool)}
@@ -84,13 +87,7 @@ def _answer(selection: ToolSelection, tool_call: Any, name: str, result: ToolRes
         result,
         lambda text: {"type": "input_text", "text": text},
         lambda data, mime: {"type": "input_image", "image_url": f"data:{mime};base64,{data}", "detail": "auto"},
-        _file,
+        lambda data, name: {"type": "input_file", "filename": name, "file_data": f"data:{PDF_TYPE};base64,{data}"},
         safe_to_repeat=safe,
     )
     return {"type": "function_call_output", "call_id": member(tool_call, "call_id"), "output": output}
-
-
-def _file(data: str, mime_type: str, name: str) -> dict[str, Any] | None:
-    if mime_type != "application/pdf":
-        return None
-    return {"type": "input_file", "filename": name, "file_data": f"data:{mime_type};base64,{data}"}

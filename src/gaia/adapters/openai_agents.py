@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model, text_for_model
+from gaia.adapters.results import (
+    PDF_TYPE,
+    description_for_model,
+    input_schema,
+    name_for_model,
+    parts_for_model,
+    text_for_model,
+)
 from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 
@@ -31,7 +38,7 @@ def function_tools(manager: Manager, **selection: Unpack[SelectionKeywords]) -> 
     A failure is a text in the tool's output. No call raises an exception. A call that needs approval interrupts the
     run, as ``needs_approval`` does.
     """
-    return [*ToolSelection.of(manager, **selection).cached(_function_tools)]
+    return ToolSelection.of(manager, **selection).each(_function_tool)
 
 
 @dataclass
@@ -47,7 +54,7 @@ class MCPManagerAgent(Agent[TContext]):
         """The tools of `mcp_servers`, and the present tools of `mcp_manager`."""
         tools = await super().get_mcp_tools(run_context)
         selection = self._selected()
-        return tools if selection is None else [*tools, *selection.cached(_function_tools)]
+        return tools if selection is None else [*tools, *selection.each(_function_tool)]
 
     async def get_system_prompt(self, run_context: RunContextWrapper[TContext]) -> str | None:
         """The agent's instructions, and those of the servers with `mcp_instructions`."""
@@ -60,10 +67,6 @@ class MCPManagerAgent(Agent[TContext]):
         # Kept, because a shared selection ends with its last user. The application may set another manager.
         self._selection = None if self.mcp_manager is None else ToolSelection.shared(self.mcp_manager)
         return self._selection
-
-
-def _function_tools(selection: ToolSelection, tools: list[MCPTool]) -> list[FunctionTool]:
-    return [_function_tool(selection, tool) for tool in tools]
 
 
 def _function_tool(selection: ToolSelection, tool: MCPTool) -> FunctionTool:
@@ -101,14 +104,8 @@ def _output(result: ToolResult, tool: MCPTool) -> Any:
         result,
         lambda text: ToolOutputText(text=text),
         lambda data, mime: ToolOutputImage(image_url=f"data:{mime};base64,{data}"),
-        _file,
+        lambda data, name: ToolOutputFileContent(file_data=f"data:{PDF_TYPE};base64,{data}", filename=name),
         safe_to_repeat=tool.safe_to_repeat,
     )
     is_text = all(isinstance(part, ToolOutputText) for part in parts)
     return text_for_model(result, safe_to_repeat=tool.safe_to_repeat) if is_text else parts
-
-
-def _file(data: str, mime_type: str, name: str) -> ToolOutputFileContent | None:
-    if mime_type != "application/pdf":
-        return None
-    return ToolOutputFileContent(file_data=f"data:{mime_type};base64,{data}", filename=name)

@@ -51,12 +51,12 @@ MAY_BE_REPEATED = "It may be repeated: the tool is marked as safe to call twice.
 
 IMAGE_TYPES = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
 
+PDF_TYPE = "application/pdf"
+
 _REJECTIONS = frozenset((-32700, -32600, -32601, -32602, -32042))
 """JSON-RPC codes of calls that the server did not execute."""
 
 Part = TypeVar("Part")
-FilePart: TypeAlias = Callable[[str, str, str], Part | None]
-"""Takes the data of a document or a recording in base64, its MIME type and its name. None if there is no such part."""
 
 
 class InvalidArguments(MCPError, ValueError):
@@ -88,22 +88,26 @@ def parts_for_model(
     result: ToolResult,
     text: Callable[[str], Part],
     image: Callable[[str, str], Part],
-    file: FilePart[Part] | None = None,
+    pdf: Callable[[str, str], Part] | None = None,
+    audio: Callable[[str, str], Part] | None = None,
     *,
     safe_to_repeat: bool = False,
 ) -> list[Part]:
     """`content_for_model` in a framework's form: `text` takes a text, `image` its data in base64 and its MIME type.
 
-    `file` takes PDF documents and recordings, which a text names otherwise.
+    `pdf` takes a document's data and its name, `audio` a recording's data and its MIME type. Without these functions, a
+    text names what was sent.
     """
 
     def part_of(shown: _Content) -> Part:
         if shown["type"] == "image":
             return image(shown["data"], shown["mimeType"])
-        if shown["type"] == "file" and file is not None:
-            part = file(shown["data"], shown["mimeType"], shown["name"])
-            if part is not None:
-                return part
+        if shown["type"] == "file":
+            is_pdf = shown["mimeType"] == PDF_TYPE
+            if is_pdf and pdf is not None:
+                return pdf(shown["data"], shown["name"])
+            if not is_pdf and audio is not None:
+                return audio(shown["data"], shown["mimeType"])
         return text(shown["text"])
 
     return [part_of(shown) for shown in _contents(result, safe_to_repeat)]
@@ -192,7 +196,7 @@ def _shown(block: ContentBlock) -> _Content:
 
 
 def _is_file(mime_type: str) -> bool:
-    return mime_type == "application/pdf" or mime_type.startswith("audio/")
+    return mime_type == PDF_TYPE or mime_type.startswith("audio/")
 
 
 def _is_base64(data: str) -> bool:

@@ -146,6 +146,10 @@ class ToolSelection:
         self._cached[key] = (listed, made)
         return made
 
+    def each(self, make: Callable[..., T], *details: Any) -> list[T]:
+        """A new list with ``make(selection, tool, *details)`` of each selected tool, which is `cached`."""
+        return self.cached(_each, make, *details).copy()
+
     def is_safe(self, name: str) -> bool:
         """Whether the tool with this namespaced name is marked as safe to repeat; False for an unknown tool."""
         tool = self._by_name().get(name)
@@ -289,6 +293,10 @@ def member(thing: Any, name: str, *default: Any) -> Any:
 
 def _by_name(_: ToolSelection, tools: list[MCPTool]) -> dict[str, MCPTool]:
     return {tool.namespaced_name or tool.name: tool for tool in tools}
+
+
+def _each(selection: ToolSelection, tools: list[MCPTool], make: Callable[..., T], *details: Any) -> list[T]:
+    return [make(selection, tool, *details) for tool in tools]
 
 
 def _unapproved(name: str) -> ToolDenied:

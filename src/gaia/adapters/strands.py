@@ -150,7 +150,7 @@ class MCPManagerTool(AgentTool):
             await asyncio.wait((made,))
         result = made.result()
         content = parts_for_model(
-            result, lambda text: {"text": text}, _image, _file, safe_to_repeat=self.tool.safe_to_repeat
+            result, lambda text: {"text": text}, _image, _document, safe_to_repeat=self.tool.safe_to_repeat
         )
         status = "error" if result.is_error else "success"
         answer = {"toolUseId": identity, "status": status, "content": content}
@@ -181,9 +181,7 @@ def _image(data: str, mime_type: str) -> dict[str, Any]:
     return {"image": {"format": mime_type.removeprefix("image/"), "source": {"bytes": base64.b64decode(data)}}}
 
 
-def _file(data: str, mime_type: str, name: str) -> dict[str, Any] | None:
-    if mime_type != "application/pdf":
-        return None
+def _document(data: str, name: str) -> dict[str, Any]:
     # Models accept few characters in the name of a document.
     title = re.sub(r"[^A-Za-z0-9]+", " ", name).strip() or "document"
     return {"document": {"format": "pdf", "name": title, "source": {"bytes": base64.b64decode(data)}}}
