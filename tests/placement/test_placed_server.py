@@ -103,6 +103,16 @@ def test_a_host_that_is_killed_is_replaced(connect: Connect) -> None:
     assert client.call_tool("add", {"a": 1, "b": 2}).structured == {"sum": 3}
 
 
+def test_a_safe_call_of_each_host_that_is_killed_is_repeated(connect: Connect) -> None:
+    client = connect(placed())
+    for _ in range(4):
+        host, *_ = processes_of(client)
+        call = client.submit_tool("sleep", {"seconds": 0.3})
+        assert wait_until(lambda: client.status.in_flight == 1)
+        host.kill()
+        assert call.result(10.0).text == "slept 0.3 s"
+
+
 def test_no_secret_is_in_the_arguments_or_the_environment_of_a_host(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
