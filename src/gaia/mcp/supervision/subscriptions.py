@@ -21,7 +21,9 @@ OnDecided = Callable[[MCPError | None], object]
 
 _RENEW_SECONDS = 0.5
 _MAX_RENEW_SECONDS = 30.0
-"""The pause before a second attempt to renew a request, and the longest one: each is twice as long as the one before.
+"""The pause before a request that was ended is renewed, and the longest one: each is twice as long as the one before.
+
+At once would be too early: a gateway that stops ends its requests, and would have to wait for the new one.
 """
 
 _NOT_OFFERED = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
@@ -79,8 +81,8 @@ class SubscriptionStream:
     """Keeps one `subscriptions/listen` open on one connection (2026-07-28, "Subscriptions").
 
     Belongs to the supervisor's thread. It does nothing in the handshake era. A request that was lost or that the server
-    has ended is renewed at once, and after pauses that grow until the next `keep`: a gateway that is stopped ends its
-    requests, and another one goes on. A server that does not offer the method is not asked again.
+    has ended is renewed after pauses that grow until the next `keep`, the first time at once if it was lost. A server
+    that does not offer the method is not asked again.
     """
 
     profile: ServerProfile
@@ -122,7 +124,7 @@ class SubscriptionStream:
             self._runner = None
             if error is None:
                 logger.debug("subscription_ended", server=self.run_exchange.connection.name)
-                self._renew(at_once=True)
+                self._renew(at_once=False)
             else:
                 self._failed(error)
 
@@ -175,7 +177,7 @@ class SubscriptionStream:
         if _is(self._runner, request_id):
             runner, self._runner = self._runner, None
             _finish(runner, error)
-            self._renew(at_once=True)
+            self._renew(at_once=False)
         elif _is(self._replaced, request_id):
             runner, self._replaced = self._replaced, None
             _finish(runner, error)

@@ -72,15 +72,16 @@ class TestListening:
 
 class TestEnding:
     @pytest.mark.parametrize("how", ["result", "cancelled", "both"])
-    def test_one_that_the_server_ends_is_renewed_at_once_and_then_ever_later(
-        self, server: Supervised, how: str
-    ) -> None:
+    def test_one_that_the_server_ends_is_renewed_soon_and_then_ever_later(self, server: Supervised, how: str) -> None:
         channel = server.transport.channel()
         listening = channel.wait_for(LISTEN)
         if how != "result":
             channel.notify("notifications/cancelled", {"requestId": listening["id"]})
         if how != "cancelled":
             channel.answer(listening, {"resultType": "complete", "_meta": {ID: listening["id"]}})
+        server.settle()
+        assert len(channel.requests(LISTEN)) == 1, "a gateway that stops would have to wait for it"
+        server.pass_time(0.5)
         assert channel.wait_for(LISTEN, 2)["id"] != listening["id"]
         for nth, pause in ((2, 1.0), (3, 2.0)):
             channel.answer(channel.wait_for(LISTEN, nth), {"resultType": "complete"})
