@@ -115,6 +115,12 @@ class Heartbeat:
                 return f"has not answered for its lease of {lease:g} s"
             return None
         self._failed = 0
+        try:
+            return self._answered(status, body, is_first=state is None)
+        except msgspec.MsgspecError as error:
+            return f"answers its heartbeats with something else: {error}"
+
+    def _answered(self, status: int, body: bytes, *, is_first: bool) -> str | None:
         if status == 409:
             self.is_refused = True
             keys = ", ".join(msgspec.json.decode(body, type=list[str]))
@@ -122,7 +128,7 @@ class Heartbeat:
         if status != 200:
             return "ended with its host, whose lease was over"
         self.state, self._answered_at = msgspec.json.decode(body, type=HostState), self._now()
-        if state is not None and not self._is_accepted:
+        if not is_first and not self._is_accepted:
             self._is_accepted = True
             self._reaction.host_answered()
         return None
@@ -131,7 +137,7 @@ class Heartbeat:
         try:
             status, body = await self._ask(connection, "DELETE", b"", self._now() + _LEAVE_SECONDS)
             self.was_last = status != 200 or msgspec.json.decode(body, type=HostState).owners == 0
-        except OSError as error:
+        except (OSError, msgspec.MsgspecError) as error:
             logger.debug("lease_not_left", server=self._launch.name, error=str(error))
 
     async def _ask(self, connection: HttpConnection, method: str, body: bytes, deadline: float) -> tuple[int, bytes]:

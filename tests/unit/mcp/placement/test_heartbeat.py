@@ -128,6 +128,13 @@ def test_a_host_whose_lease_is_over_is_lost() -> None:
     assert Host(state(1.0), (410, b"{}"), state(1.0)).events == ["ended with its host, whose lease was over", "closed"]
 
 
+@pytest.mark.parametrize("answer", [(200, b"junk"), (200, b"{}"), (409, b"{}")])
+def test_a_host_that_answers_with_something_else_is_lost(answer: tuple[int, bytes]) -> None:
+    host = Host(state(1.0), answer, state(2.0))
+    assert "answers its heartbeats with something else" in str(host.events)
+    assert Host(state(1.0), state(2.0), answer).events[-1] == "closed", "also when the owner leaves"
+
+
 def test_a_host_with_other_settings_is_lost_by_their_names() -> None:
     host = Host((409, b'["cwd", "env"]'), state(1.0))
     assert host.events[0].endswith("give all programs the same: cwd, env")
