@@ -7,14 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from gaia.adapters.results import (
-    PDF_TYPE,
-    description_for_model,
-    input_schema,
-    name_for_model,
-    parts_for_model,
-    text_for_model,
-)
+from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model, text_for_model
 from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, member, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 
@@ -83,4 +76,4 @@ def _image(data: str, mime_type: str) -> dict[str, Any]:
 
 
 def _pdf(data: str, name: str) -> dict[str, Any]:
-    return {**_image(data, PDF_TYPE), "type": "document", "title": name}
+    return {**_image(data, "application/pdf"), "type": "document", "title": name}

@@ -8,14 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from gaia.adapters.calls_in_doubt import CallsInDoubt
-from gaia.adapters.results import (
-    PDF_TYPE,
-    description_for_model,
-    input_schema,
-    name_for_model,
-    parts_for_model,
-    text_for_model,
-)
+from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model, text_for_model
 from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 
@@ -124,7 +117,7 @@ class MCPManagerTool(BaseTool):
         if result.is_error:
             return {"error": text_for_model(result, safe_to_repeat=self.tool.safe_to_repeat)}
         # ADK moves parts of a response to the place where models expect pictures.
-        parts: list[Any] = parts_for_model(result, str, _part, lambda data, _: _part(data, PDF_TYPE), _part)
+        parts: list[Any] = parts_for_model(result, str, _part, lambda data, _: _part(data, "application/pdf"), _part)
         response: dict[str, Any] = {"result": "\n".join(part for part in parts if isinstance(part, str))}
         if result.structured is not None:
             # Most servers also send it as text, for older clients.

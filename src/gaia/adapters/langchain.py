@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, Unpack
 
 from gaia.adapters.arguments import inlined_schema
 from gaia.adapters.calls_in_doubt import CallsInDoubt
-from gaia.adapters.results import PDF_TYPE, description_for_model, name_for_model, parts_for_model, text_for_model
+from gaia.adapters.results import description_for_model, name_for_model, parts_for_model, text_for_model
 from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 
@@ -95,7 +95,7 @@ class MCPStructuredTool(StructuredTool):
             lambda text: {"type": "text", "text": text},
             lambda data, mime: {"type": "image", "base64": data, "mime_type": mime},
             # LangChain shows other files of a tool as JSON.
-            lambda data, _: {"type": "file", "base64": data, "mime_type": PDF_TYPE},
+            lambda data, _: {"type": "file", "base64": data, "mime_type": "application/pdf"},
         )
         is_text = all(block["type"] == "text" for block in blocks)
         return text_for_model(result) if is_text else blocks, dict(result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from gaia.adapters.arguments import arguments_model
-from gaia.adapters.results import PDF_TYPE, description_for_model, input_schema, name_for_model, parts_for_model
+from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model
 from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 
@@ -49,7 +49,7 @@ def _function_tool(selection: ToolSelection, tool: MCPTool) -> FunctionTool:
             lambda text: TextBlock(text=text),
             # Still encoded, because the code for a model's API decodes it if necessary.
             lambda data, mime: ImageBlock(image=data.encode(), image_mimetype=mime),
-            lambda data, name: DocumentBlock(data=data.encode(), document_mimetype=PDF_TYPE, title=name),
+            lambda data, name: DocumentBlock(data=data.encode(), document_mimetype="application/pdf", title=name),
             lambda data, mime: AudioBlock(audio=data.encode(), format=mime.removeprefix("audio/")),
             safe_to_repeat=tool.safe_to_repeat,
         )

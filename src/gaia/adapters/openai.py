@@ -7,14 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Unpack
 
-from gaia.adapters.results import (
-    PDF_TYPE,
-    description_for_model,
-    input_schema,
-    name_for_model,
-    parts_for_model,
-    text_for_model,
-)
+from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model, text_for_model
 from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, member, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 
@@ -87,7 +80,7 @@ def _answer(selection: ToolSelection, tool_call: Any, name: str, result: ToolRes
         result,
         lambda text: {"type": "input_text", "text": text},
         lambda data, mime: {"type": "input_image", "image_url": f"data:{mime};base64,{data}", "detail": "auto"},
-        lambda data, name: {"type": "input_file", "filename": name, "file_data": f"data:{PDF_TYPE};base64,{data}"},
+        lambda data, name: {"type": "input_file", "filename": name, "file_data": f"data:application/pdf;base64,{data}"},
         safe_to_repeat=safe,
     )
     return {"type": "function_call_output", "call_id": member(tool_call, "call_id"), "output": output}

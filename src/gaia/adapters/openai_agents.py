@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from gaia.adapters.results import (
-    PDF_TYPE,
-    description_for_model,
-    input_schema,
-    name_for_model,
-    parts_for_model,
-    text_for_model,
-)
+from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model, text_for_model
 from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 
@@ -104,7 +97,7 @@ def _output(result: ToolResult, tool: MCPTool) -> Any:
         result,
         lambda text: ToolOutputText(text=text),
         lambda data, mime: ToolOutputImage(image_url=f"data:{mime};base64,{data}"),
-        lambda data, name: ToolOutputFileContent(file_data=f"data:{PDF_TYPE};base64,{data}", filename=name),
+        lambda data, name: ToolOutputFileContent(file_data=f"data:application/pdf;base64,{data}", filename=name),
         safe_to_repeat=tool.safe_to_repeat,
     )
     is_text = all(isinstance(part, ToolOutputText) for part in parts)

@@ -8,14 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from gaia.adapters.arguments import inlined_schema
-from gaia.adapters.results import (
-    PDF_TYPE,
-    description_for_model,
-    input_schema,
-    name_for_model,
-    parts_for_model,
-    text_for_model,
-)
+from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model, text_for_model
 from gaia.adapters.selection import Manager, SelectionKeywords, ToolSelection, once_per_tool
 from gaia.mcp import MCPTool, ToolResult
 
@@ -138,7 +131,7 @@ def _schema(tool: MCPTool) -> dict[str, Any]:
 
 def _output(result: ToolResult) -> Any:
     """The structured content if the other parts are only text, which repeats it; else the texts, images and files."""
-    output: list[Any] = parts_for_model(result, str, _binary, lambda data, _: _binary(data, PDF_TYPE), _binary)
+    output: list[Any] = parts_for_model(result, str, _binary, lambda data, _: _binary(data, "application/pdf"), _binary)
     if result.structured is not None and all(isinstance(part, str) for part in output):
         return result.structured
     return output[0] if len(output) == 1 else output

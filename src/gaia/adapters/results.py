@@ -51,7 +51,7 @@ MAY_BE_REPEATED = "It may be repeated: the tool is marked as safe to call twice.
 
 IMAGE_TYPES = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
 
-PDF_TYPE = "application/pdf"
+_PDF_TYPE = "application/pdf"
 
 _REJECTIONS = frozenset((-32700, -32600, -32601, -32602, -32042))
 """JSON-RPC codes of calls that the server did not execute."""
@@ -103,7 +103,7 @@ def parts_for_model(
         if shown["type"] == "image":
             return image(shown["data"], shown["mimeType"])
         if shown["type"] == "file":
-            is_pdf = shown["mimeType"] == PDF_TYPE
+            is_pdf = shown["mimeType"] == _PDF_TYPE
             if is_pdf and pdf is not None:
                 return pdf(shown["data"], shown["name"])
             if not is_pdf and audio is not None:
@@ -196,7 +196,7 @@ def _shown(block: ContentBlock) -> _Content:
 
 
 def _is_file(mime_type: str) -> bool:
-    return mime_type == PDF_TYPE or mime_type.startswith("audio/")
+    return mime_type == _PDF_TYPE or mime_type.startswith("audio/")
 
 
 def _is_base64(data: str) -> bool:

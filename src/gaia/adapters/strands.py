@@ -8,7 +8,7 @@ import contextlib
 import functools
 import json
 import re
-from typing import Any, TypeAlias, Unpack
+from typing import Any, Unpack
 
 from gaia.adapters.calls_in_doubt import CallsInDoubt
 from gaia.adapters.results import description_for_model, input_schema, name_for_model, parts_for_model
@@ -23,9 +23,6 @@ try:
     from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 except ImportError as error:
     raise ImportError("gaia.adapters.strands needs strands-agents: pip install strands-agents") from error
-
-_Call: TypeAlias = tuple[str, str, str]
-"""Id, tool and arguments."""
 
 _APPROVED = "gaia-mcp approved"
 _CANCEL_SECONDS = 0.05
@@ -84,14 +81,13 @@ class MCPManagerPlugin(Plugin):
         tool, use = event.selected_tool, event.tool_use
         if not isinstance(tool, MCPManagerTool) or tool.selection is not self._selection:
             return
-        approved: set[_Call] = event.invocation_state.setdefault(_APPROVED, set())
+        approved: set[str] = event.invocation_state.setdefault(_APPROVED, set())
         # A hook may have stopped an earlier call that was approved.
         approved.discard(call := _call_of(use))
         if self._selection.asks(tool.tool_name, use["input"]):
-            question = {"tool": tool.tool_name, "arguments": use["input"]}
             # For Strands, calls with the same id and this name are one question, in later turns too.
-            name = f"approve {tool.tool_name} {len(event.agent.messages)} {call[2]}"
-            if event.interrupt(name, reason=question) is True:
+            name = f"approve {tool.tool_name} {len(event.agent.messages)} {call}"
+            if event.interrupt(name, reason={"tool": tool.tool_name, "arguments": use["input"]}) is True:
                 approved.add(call)
 
 
@@ -125,7 +121,7 @@ class MCPManagerTool(AgentTool):
     async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **_: Any) -> ToolGenerator:
         """Call the tool, for Strands, and stream its progress. `Agent.cancel` and the task's end cancel the call."""
         arguments, identity = tool_use["input"], tool_use["toolUseId"]
-        approvals: set[_Call] = invocation_state.get(_APPROVED, set())
+        approvals: set[str] = invocation_state.get(_APPROVED, set())
         if approved := (asked := _call_of(tool_use)) in approvals:
             # For this call only.
             approvals.remove(asked)
@@ -171,9 +167,9 @@ class MCPManagerTool(AgentTool):
 _schema = once_per_tool(input_schema)
 
 
-def _call_of(use: ToolUse) -> _Call:
+def _call_of(use: ToolUse) -> str:
     """What a person approves. The id is not enough: some models give all calls of a turn the same one."""
-    return use["toolUseId"], use["name"], json.dumps(use["input"], sort_keys=True, default=str)
+    return json.dumps([use["toolUseId"], use["name"], use["input"]], sort_keys=True, default=str)
 
 
 def _image(data: str, mime_type: str) -> dict[str, Any]:

@@ -48,9 +48,8 @@ class FakeTool(FakeItem):
         and whether the call was cancelled.
 
         The return value becomes the result: a dict with a list ``content`` is the whole result; any other dict, and a
-        pydantic model, is
-        structured content; a list of content blocks is the content; None is no content; everything else is text. An
-        exception becomes a result with ``isError``, and a `JsonRpcError` an error of the protocol.
+        pydantic model, is structured content; a list of content blocks is the content; None is no content; everything
+        else is text. An exception becomes a result with ``isError``, and a `JsonRpcError` an error of the protocol.
         """
         callee = Function(function)
         super().__init__(callee, {"inputSchema": callee.input_schema()}, definition)
