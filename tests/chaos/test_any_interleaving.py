@@ -26,7 +26,7 @@ from gaia.mcp.requests.client_requests import ClientRequests
 from gaia.mcp.requests.exchange import CallOptions, RequestExchange
 from gaia.mcp.requests.response_cache import ResponseCache
 from gaia.mcp.requests.submitted_request import CallFuture
-from gaia.mcp.supervision import generation
+from gaia.mcp.supervision import generation, supervisor
 from gaia.mcp.supervision.callbacks import CallbackPool, Lane
 from gaia.mcp.supervision.client_features import ClientFeatures
 from gaia.mcp.supervision.context import KnownServer, Listing, RecyclingLimits, SupervisionContext
@@ -184,6 +184,8 @@ class HandshakeMachine(RuleBasedStateMachine):
         context.recycling = RecyclingLimits(max_lifetime=lifetime)
         self.hooks.known = (None, []) if lazy else None
         self.transport.start_errors.extend(StartFailed("not yet") for _ in range(failures))
+        # This machine's steps are the supervisor's thread.
+        assert self.supervisor._claims(supervisor._THREAD)
         self.supervisor._loop.post(lambda: self.supervisor._lifecycle.begin(keep_trying=True))
         while self.step():
             pass

@@ -67,7 +67,8 @@ class ToolCalls:
         self._on_event = setup.hooks.happened
         self._options, self._services = options, setup.services
         self.before_call = options.before_call
-        self._takes_headers = setup.transport.takes_headers
+        # An application's transport may have the four methods alone.
+        self._takes_headers = getattr(setup.transport, "takes_headers", False)
 
     # The list of tools.
 
