@@ -239,6 +239,15 @@ def test_a_start_that_is_given_up_leaves_no_actor(entry: Entry) -> None:
         engine.close()
 
 
+def test_a_start_whose_time_joining_has_used_up_says_so(entry: Entry) -> None:
+    engine = ray_engine(entry(resources={}))
+    try:
+        with pytest.raises(StartFailed, match="startTimeout is for joining the cluster too"):
+            engine.start(LAUNCH, lambda _: None).wait(0.0)
+    finally:
+        engine.close()
+
+
 def test_a_node_can_be_named(connect: Connect, entry: Entry, cluster: SmallCluster) -> None:
     node = cluster.nodes[-1].node_id
     assert placement_of(connect(entry(resources={}, node=node))).node_id == node

@@ -35,6 +35,7 @@ _NO_CLUSTER = (
     "there is no Ray cluster to place it on: start one with 'ray start --head', and set RAY_ADDRESS to the address "
     'that it prints, or give that as "address" of the placement'
 )
+_LATE = "Ray has not started its host in time: startTimeout is for joining the cluster too, so give it some seconds more"
 _LEAVE_SECONDS = 5.0
 
 
@@ -126,7 +127,7 @@ class _RayHost(Placed):
         if answer is None:
             # Ray would have the actor wait for a place for ever.
             reason = self._stop(0.0).get("reason")
-            raise StartFailed(reason or f"Ray has not started its host within {timeout:g} s")
+            raise StartFailed(reason or _LATE)
         if (problem := answer.get("problem")) is not None:
             self._why_ended = problem
             raise StartFailed(f"on the Ray cluster at {self._member.address}: {problem}")
