@@ -15,17 +15,15 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 
 import msgspec
 import psutil
 
 from gaia import __version__
-from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.gateway.gateway import Gateway
-from gaia.mcp.gateway.messages import RequestRefused, decode_message, encode_error
 from gaia.mcp.placement.engine import Launch, Ready
 from gaia.mcp.placement.lease import LEASE_PATH, OWNER, Beat, HostState, Owners, fingerprints
-from gaia.mcp.protocol.gateway_answers import NOT_SENT, details_of
 from gaia.mcp.supervision.events import Event, ServerState
 from gaia.mcp.transports import fork_server
 from gaia.mcp.transports.base import InProcessServer
@@ -113,27 +111,17 @@ class Host:
         return self.gateway.endpoint.refusal(head, held)
 
     def handle(self, request: HttpRequest, responder: Responder) -> None:
+        # A request that is refused with this status goes to the next host, see `HttpChannel.host_ended`.
         # This process may have been stopped for a while, so the clock is read before each request.
         if self._owners.have_left(self._now()):
-            self._refuse(request, responder, _LEASE_IS_OVER)
+            refuse(responder, Refused(HTTPStatus.GONE, _LEASE_IS_OVER))
             self._end()
         elif request.path == LEASE_PATH:
             self._lease(request, responder)
         elif self._has_lost_server:
-            self._refuse(request, responder, _NOT_RESTARTED)
+            refuse(responder, Refused(HTTPStatus.GONE, _NOT_RESTARTED))
         else:
             self.gateway.endpoint.handle(request, responder)
-
-    def _refuse(self, request: HttpRequest, responder: Responder, reason: str) -> None:
-        """Refuse a request, as not sent to the server."""
-        error = ServerUnavailable(reason)
-        try:
-            identifier = decode_message(request.body).id
-        except RequestRefused:
-            refuse(responder, Refused(410, reason))
-            return
-        details = details_of(self._launch.name, error, "not_sent")
-        responder.finish(200, JSON, encode_error(identifier, NOT_SENT, error.message, details))
 
     def _lease(self, request: HttpRequest, responder: Responder) -> None:
         owner, now = request.headers.get(OWNER.lower().encode(), b"").decode("latin-1"), self._now()

@@ -35,7 +35,7 @@ _NO_CLUSTER = (
     "there is no Ray cluster to place it on: start one with 'ray start --head', and set RAY_ADDRESS to the address "
     'that it prints, or give that as "address" of the placement'
 )
-_LATE = "Ray has not started its host in time: startTimeout is for joining the cluster too, so give it some seconds more"
+_LATE = "Ray has not started its host in time: startTimeout is for joining the cluster too, so make it longer"
 _LEAVE_SECONDS = 5.0
 
 

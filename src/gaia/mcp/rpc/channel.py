@@ -73,6 +73,10 @@ class Outgoing(Protocol):
     def last_deadline(self) -> float:
         """The latest reading to which progress may move the deadline."""
 
+    @property
+    def repeated(self) -> bool:
+        """Whether it was sent before, and its answer was lost."""
+
     def run_in_caller(self, work: CallerWork) -> bool:
         """Have the calling thread run `work` right after `Channel.send`. False if it does not wait for the answer."""
 
@@ -95,6 +99,7 @@ class Frame(msgspec.Struct, frozen=True):
     ended: ClassVar[bool] = False
     deadline: ClassVar[float] = math.inf
     last_deadline: ClassVar[float] = math.inf
+    repeated: ClassVar[bool] = False
 
     def run_in_caller(self, work: CallerWork) -> bool:  # noqa: ARG002 - no thread waits for it
         return False

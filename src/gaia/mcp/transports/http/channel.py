@@ -228,6 +228,9 @@ class HttpChannel:
         self._drain(Ending(cause=f"cannot be reached: {self.session.reason(error)}"))
         return True
 
+    def host_ended(self) -> None:
+        self._drain(Ending(cause="ended with its host"))
+
     def session_forgotten(self) -> None:
         self._drain(Ending(cause="has forgotten the session", renewable=True))
 

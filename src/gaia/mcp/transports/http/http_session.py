@@ -115,6 +115,9 @@ class Exchanges(Protocol):
     def unreachable(self, error: Exception, post: object | None = None) -> bool:
         """There is no connection. False if the channel stays, because the server answers other requests: try again."""
 
+    def host_ended(self) -> None:
+        """The host of a placed server takes no message any more."""
+
     def session_forgotten(self) -> None:
         """The server has refused the session as unknown."""
 

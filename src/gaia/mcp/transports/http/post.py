@@ -186,6 +186,8 @@ class Post:
                 error = another
 
     async def _post(self, connection: HttpConnection) -> None:
+        if self._item.repeated:
+            await self._see_that_it_lives(connection)
         session = self._session
         url = session.url if session.endpoint is None else await session.endpoint()
         own = self._item.headers
@@ -245,6 +247,23 @@ class Post:
             await self._post(connection)
         else:
             self._hand_over_error(error)
+
+    async def _see_that_it_lives(self, connection: HttpConnection) -> None:
+        """Raise an OSError unless the server answers, whatever it says: a call is repeated only once.
+
+        The system of a server that is being killed still accepts connections for a moment, and then resets them.
+        """
+        await IoThreadOnly()
+        question = Send("server/discover" if is_stateless(self._negotiated) else "ping")
+        with contextlib.suppress(MCPError):
+            try:
+                await self._ask(connection, question)
+            except (ConnectFailed, TimedOut):
+                raise
+            except HttpClientError:
+                # A server that lives closes idle connections, but takes new ones.
+                await self._pause(_RECONNECT_SECONDS)
+                await self._ask(connection, question)
 
     async def _ask(self, connection: HttpConnection, step: Send) -> dict[str, Any]:
         params = self._negotiated.add_meta(step.params or {}, None)
@@ -423,6 +442,10 @@ class Post:
             # The server did not look at the message, so the next session gets it.
             self._take_back()
             self._channel.session_forgotten()
+        elif status == HTTPStatus.GONE and session.clock.is_known:
+            # The host of a placed server is about to end, and passes nothing on: the next host gets the message.
+            self._take_back()
+            self._channel.host_ended()
         elif self.method == "initialize" and status in _NOT_OFFERED and error is None:
             if not await self._channel.fall_back(self._item):
                 self._fail(error_responses.refusal(response, url, body, session.name, self._redact))

@@ -36,6 +36,8 @@ from tests.unit.mcp.protocol.test_request_headers import REGION, schema
 from tests.unit.mcp.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
 from tests.waiting import PATIENCE
 
+QUICK = {"initialDelay": 0.05, "maxDelay": 0.1}
+
 
 class TestAnswers:
     @ERAS
@@ -279,6 +281,66 @@ class TestConnecting:
             result = client.call_tool("echo", {}, timeout=5)
         assert (result["error_type"], result["delivery"]) == ("server_unavailable", "not_sent")
 
+    @pytest.mark.parametrize("is_killed", [True, False])
+    def test_a_call_is_repeated_only_at_a_server_that_lives(
+        self, serve: Serve, connect: Connect, is_killed: bool
+    ) -> None:
+        """The system of a server that is being killed accepts connections for a moment, and resets them then."""
+        server, dying = serve(), threading.Event()
+
+        def unless_dying(exchange: Exchange) -> None:
+            if dying.is_set():
+                exchange.drop()
+            else:
+                server.respond(exchange, exchange.answer(TEXT))
+
+        def kill(exchange: Exchange) -> None:
+            server.on["tools/call"] = unless_dying
+            if is_killed:
+                dying.set()
+            exchange.drop()
+
+        def start(exchange: Exchange) -> None:
+            dying.clear()
+            del server.on["initialize"]
+            server.handle(exchange)
+
+        client = connect(server, restart=QUICK)
+        server.on.update({"tools/call": kill, "ping": unless_dying, "initialize": start})
+        assert client.call_tool("read", {}, timeout=PATIENCE) == TEXT
+        assert client.status.restarts == is_killed
+        assert len(server.of("tools/call")) == 2
+
+    def test_an_idle_connection_that_a_server_has_closed_does_not_end_the_server(
+        self, serve: Serve, connect: Connect
+    ) -> None:
+        server = serve()
+
+        def once(exchange: Exchange) -> None:
+            del server.on[exchange.seen.method]
+            exchange.drop()
+
+        client = connect(server)
+        server.on.update({"tools/call": once, "ping": once})
+        assert not client.call_tool("read", {}, timeout=PATIENCE).is_error
+        assert client.status.restarts == 0
+
+
+def test_a_call_that_a_host_refuses_waits_for_the_next_host(serve: Serve, connect: Connect) -> None:
+    server = serve()
+    clock = {"Gaia-Clock": "abc 1000"}
+    client = connect(server, restart=QUICK)
+    server.on["tools/call"] = lambda exchange: exchange.json(exchange.answer(TEXT), headers=clock)
+    client.call_tool("echo", {})
+
+    def refuse(exchange: Exchange) -> None:
+        del server.on["tools/call"]
+        exchange.json({"error": {"message": "the lease is over"}}, status=410)
+
+    server.on["tools/call"] = refuse
+    assert not client.call_tool("echo", {}, timeout=PATIENCE).is_error, "it need not be safe to repeat"
+    assert client.status.restarts == 1
+
 
 class TestHeaders:
     """Arguments as headers (2026-07-28, "Streamable HTTP": "Custom Headers")."""
@@ -326,7 +388,7 @@ def a_post(item: Any) -> Post:
 
 def a_call() -> Mock:
     frame = b'{"id": 1, "method": "tools/call", "params": {}}'
-    never = {"deadline": math.inf, "last_deadline": math.inf, "headers": None}
+    never = {"deadline": math.inf, "last_deadline": math.inf, "headers": None, "repeated": False}
     return Mock(spec=Outgoing, id=1, method="tools/call", params={}, ended=False, frame=frame, **never)
 
 
