@@ -15,7 +15,6 @@ from gaia.mcp.errors import MCPError, StartFailed
 from gaia.mcp.placement.engine import Address, Engine, Launch, Placed
 from gaia.mcp.placement.heartbeat import Heartbeat
 from gaia.mcp.placement.lease import FIRST_SECONDS, HostState
-from gaia.mcp.placement.lost_answers import LostAnswers
 from gaia.mcp.protocol.exchange import NegotiatedProtocol
 from gaia.mcp.rpc.channel import Channel, ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.transports.base import ChannelTransport, PlacementStatus, open_channels
@@ -309,10 +308,7 @@ class PlacedChannel:
         with self._lock:
             if self._closed.is_open:
                 return
-            lost = LostAnswers(
-                self._listener, lambda: inner.spawn(lost.settle(inner.new_connection(), address.url, leaving))
-            )
-            self._inner = inner = target.open(lost, self._name)
+            self._inner = inner = target.open(self._listener, self._name)
             self._leaving = leaving = Signal(inner.io)
             self._heartbeat = heartbeat = Heartbeat(self._launch, address.url, address.token, self, leaving)
         inner.spawn(heartbeat.run(inner.new_connection()))
