@@ -16,6 +16,7 @@ from mcp import Client
 from gaia.mcp import MCPClient, MCPClientManager
 from gaia.mcp.aio import AsyncMCPClient
 from gaia.mcp.errors import NotOffered
+from gaia.mcp.gateway import Gateway
 from gaia.mcp.supervision.events import ServerState, StateChanged
 from gaia.mcp.transports.http import HttpTransport
 from gaia.testing import FakeServer
@@ -197,8 +198,9 @@ async def test_behind_a_gateway_calls_are_spread_and_sessions_may_have_instances
     def has_started(name: str, count: int) -> bool:
         return wait_until(lambda: len(read_state(tmp_path / name).pids) >= count)
 
-    async with running({"it": shared, "own": own}) as url, Client(f"{url}/mcp", mode="legacy") as client:
-        assert await asyncio.to_thread(has_started, "shared", 2)
+    gateway = Gateway({"it": shared, "own": own})
+    async with running(gateway) as url, Client(f"{url}/mcp", mode="legacy") as client:
+        assert await asyncio.to_thread(is_ready, client_of(gateway.manager), 2)
         sleeping = asyncio.create_task(client.call_tool("it_sleep", {"seconds": 1.0}))
         assert await asyncio.to_thread(wait_until, lambda: read_state(tmp_path / "shared").calls != ())
         beside = (await client.call_tool("it_pid")).content[0].text

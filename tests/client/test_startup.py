@@ -400,7 +400,7 @@ class TestSlowStarts:
     def test_a_context_is_entered_without_it(self, fakes: Fakes, caplog: pytest.LogCaptureFixture) -> None:
         with fakes.manage("ok", "hung", start_timeout=0.05) as manager:
             assert wait_until(lambda: manager.list_servers() == ["ok"])
-            assert state_of(manager, "hung") is ServerState.STARTING
+            assert wait_until(lambda: state_of(manager, "hung") is ServerState.STARTING)
             assert any("servers_still_starting" in line and "hung" in line for line in caplog.messages)
             assert manager.call_tool("mcp_ok_a_of_ok").text == "a_of_ok"
             self.answer(fakes)
@@ -411,7 +411,7 @@ class TestSlowStarts:
         async def use() -> None:
             async with AsyncMCPClientManager.over(fakes.manage("ok", "hung", start_timeout=0.05)) as manager:
                 await manager.require("ok", timeout=PATIENCE)
-                assert state_of(manager.sync, "hung") is ServerState.STARTING
+                assert wait_until(lambda: state_of(manager.sync, "hung") is ServerState.STARTING)
                 self.answer(fakes)
                 assert await manager.wait_ready(PATIENCE)
 
@@ -667,7 +667,7 @@ def test_an_idle_server_is_stopped_until_the_next_call(
     with MCPClientManager({"it": server}) as manager:
         first = text(manager.call_tool("mcp_it_pid"))
         assert wait_until(lambda: manager.status()[0].state is ServerState.EXITED)
-        assert "server_idle" in caplog.text
+        assert wait_until(lambda: "server_idle" in caplog.text)
         assert wait_until(lambda: not is_alive(int(first)))
         assert manager.wait_ready(PATIENCE)
         assert text(manager.call_tool("mcp_it_pid")) != first
