@@ -270,10 +270,11 @@ class Supervisor:
     # The thread. Everything below runs on it.
 
     def _run(self) -> None:
-        if not self._claims(_THREAD):
-            return
         while not self._over:
             try:
+                # Decided in the first turn. Within the loop, because an exception may cost a turn but not the thread.
+                if not self._claims(_THREAD):
+                    return
                 self._take_turn()
             except BaseException as error:  # noqa: BLE001 - supervision goes on, even after SystemExit of foreign code
                 self._recover(error)

@@ -4,6 +4,7 @@ import asyncio
 import functools
 import gc
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
@@ -373,7 +374,7 @@ async def test_a_task_that_is_cancelled_while_its_result_is_checked_ends_the_obs
     calls: list[Call] = []
     checks: list[Callable[[], object]] = []
     route = Mock(submit=lambda call: bool(calls.append(call)) or True)
-    new_call = functools.partial(Call, 1, "tools/call", None, 0.0, 30.0, route=route)
+    new_call = functools.partial(Call, 1, "tools/call", None, time.monotonic(), 30.0, route=route)
     session = Mock(new_call=lambda _exchange, on_done, on_progress: new_call(on_done=on_done, on_progress=on_progress))
     client = Mock(session=session, is_stateless=False)
     observation = Mock()
@@ -381,7 +382,7 @@ async def test_a_task_that_is_cancelled_while_its_result_is_checked_ends_the_obs
         "tools/call",
         options=CallOptions(on_progress=lambda *_: None),
         observation=observation,
-        check=Mock(fails_call=True, submit=checks.append, problem=lambda _: None),
+        check=Mock(fails_call=True, submit=checks.append, problem=lambda _: None, passes=lambda _: False),
     )
 
     task = asyncio.create_task(aio_calls.request(client, exchange))

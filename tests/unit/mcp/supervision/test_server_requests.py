@@ -158,11 +158,11 @@ class TestRefusing:
         self, offer: Offer, person: Person
     ) -> None:
         channel = offer(on_elicitation=person)
-        for number in range(32):
+        for number in range(100):
             channel.ask("elicitation/create", FORM, number)
         for _ in range(4):
             person.wait_until_asked()
-        for number in range(32):
+        for number in range(100):
             channel.notify("notifications/cancelled", {"requestId": number})
         channel.ask("elicitation/create", FORM, "one more")
         assert error_of(channel, "one more")[0] == INTERNAL_ERROR
